@@ -1,0 +1,65 @@
+/* safetensors files (Hugging Face format, formats 1 and 2 of the project's docs): reading one file or a
+ * folder of shards through mmap, and writing.
+ *
+ * The reader checks everything before a pointer is handed out: header length against the file and the
+ * 100 MB limit, JSON depth, dtypes, shapes without overflow, offsets that tile the buffer without hole
+ * or overlap. Views stay valid until the set is closed. */
+#ifndef HOP_IO_SAFETENSORS_H
+#define HOP_IO_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+
+enum { HOP_TENSOR_MAX_RANK = 8 };
+
+struct hop_tensor {
+    const char *name;
+    enum hop_dtype dtype; /* HOP_DTYPE_OTHER for types no computation here uses (I64, U8, F8...) */
+    char dtype_text[16];  /* as in the file, for messages */
+    int rank;
+    int64_t shape[HOP_TENSOR_MAX_RANK];
+    const void *data; /* may be unaligned: use memcpy or hop_convert(), or check the alignment */
+    size_t bytes;
+    int file;      /* index of the file it is in */
+    size_t offset; /* of data from the start of that file */
+};
+
+struct hop_safetensors;
+
+/* A file. */
+hop_status hop_safetensors_open(const char *path, struct hop_safetensors **out,
+                                struct hop_error *err);
+/* A model folder: model.safetensors.index.json with its shards, or model.safetensors. */
+hop_status hop_safetensors_open_folder(const char *directory, struct hop_safetensors **out,
+                                       struct hop_error *err);
+void hop_safetensors_close(struct hop_safetensors *set);
+
+size_t hop_safetensors_count(const struct hop_safetensors *set);
+const struct hop_tensor *hop_safetensors_at(const struct hop_safetensors *set, size_t index);
+/* NULL when there is none of that name. */
+const struct hop_tensor *hop_safetensors_find(const struct hop_safetensors *set, const char *name);
+
+size_t hop_safetensors_files(const struct hop_safetensors *set);
+const char *hop_safetensors_path(const struct hop_safetensors *set, size_t file);
+/* A hash of header and size of a file: equal hashes mean the same layout and very likely the same
+ * content (two copies of one model folder on two boards). */
+uint64_t hop_safetensors_fingerprint(const struct hop_safetensors *set, size_t file);
+
+/* One tensor to write; data is row-major and contiguous. */
+struct hop_tensor_source {
+    const char *name;
+    enum hop_dtype dtype;
+    int rank;
+    int64_t shape[HOP_TENSOR_MAX_RANK];
+    const void *data;
+};
+
+/* Writes sorted by dtype and name as the reference writer does, header padded to 8 bytes, metadata
+ * {"format": "pt"}; to path + ".tmp", then renamed. */
+hop_status hop_safetensors_write(const char *path, const struct hop_tensor_source *tensors,
+                                 size_t count, struct hop_error *err);
+
+#endif
