@@ -1,0 +1,103 @@
+/* One stage: a run of blocks on one device, with the embedding in front of the first and the head (final
+ * norm, lm_head, loss) behind the last. Runs forward, backward and perturbed forward of one micro-batch.
+ *
+ * Hidden states between stages are (tokens, hidden) in the stage's dtype, host memory. All buffers are
+ * allocated at creation; nothing is allocated afterwards. A stage is used by one thread. */
+#ifndef HOP_MODEL_STAGE_H
+#define HOP_MODEL_STAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "data/batch.h"
+#include "model/lora.h"
+#include "model/weights.h"
+#include "ops/ops.h"
+
+/* How the adapters of a part get their gradient. */
+enum hop_gradient { HOP_GRADIENT_NONE, HOP_GRADIENT_BACKPROP, HOP_GRADIENT_ZEROTH_ORDER };
+extern const char *const hop_gradient_names[]; /* "none", "backprop", "zeroth-order", NULL */
+
+struct hop_stage_config {
+    struct hop_model_config model;
+    struct hop_lora_config lora;
+    enum hop_dtype dtype; /* of computation and hidden states: f32 or bf16 */
+    int32_t lo, hi;       /* blocks [lo, hi) */
+    bool embed, head;
+    enum hop_gradient gradient;
+    struct hop_batch_limits limits; /* largest micro-batch */
+    int32_t slots;                  /* micro-batches kept for backward at once; 0: forward only */
+    int32_t probes;                 /* largest number of probes in one call; 0: none */
+    int32_t cache;                  /* positions of the key/value cache for decoding; 0: none */
+};
+
+/* What a stage of this configuration allocates; the planner prices it with the same function. */
+struct hop_stage_bytes {
+    size_t weights;    /* frozen tensors in their dtype of computation */
+    size_t parameters; /* adapter values and gradients */
+    size_t kept;       /* of one slot */
+    size_t scratch;    /* everything else */
+};
+struct hop_stage_bytes hop_stage_bytes(const struct hop_stage_config *config);
+
+struct hop_stage;
+
+/* ops, backend and weights are borrowed and must outlive the stage. A backward-less ops with
+ * HOP_GRADIENT_BACKPROP is HOP_UNSUPPORTED. Adapter values start at zero. */
+hop_status hop_stage_create(const struct hop_ops *ops, struct hop_backend *backend,
+                            const struct hop_weights *weights,
+                            const struct hop_stage_config *config, struct hop_stage **out,
+                            struct hop_error *err);
+void hop_stage_free(struct hop_stage *stage);
+
+/* Adapter values and gradients (host, f32). After changing values call hop_stage_adapters_changed(). */
+struct hop_parameters *hop_stage_parameters(struct hop_stage *stage);
+hop_status hop_stage_adapters_changed(struct hop_stage *stage, struct hop_error *err);
+
+/* Forward of one micro-batch. input: (tokens, hidden), NULL where the stage embeds. output: (tokens,
+ * hidden), NULL where the stage has the head; then logprob (labels) gets the label log-probabilities.
+ * slot >= 0 keeps what backward needs there (the head also computes the loss gradient at once, for the
+ * loss -sum(logprob)/label_total); slot -1 keeps nothing. */
+hop_status hop_stage_forward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
+                             const void *input, void *output, float *logprob,
+                             struct hop_error *err);
+
+/* Backward of the micro-batch kept in slot; adds to the adapter gradients and frees the slot. doutput:
+ * gradient of output, NULL with the head. dinput: gradient of input, NULL where nobody wants it
+ * (saves the first block's input gradients). */
+hop_status hop_stage_backward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
+                              const void *doutput, void *dinput, struct hop_error *err);
+
+/* One probe: adapters theta + epsilon * z, z from (seed, step, micro-batch, direction, parameter). */
+struct hop_probe {
+    uint16_t direction; /* probe index in the key of the direction */
+    float epsilon;
+};
+struct hop_probe_set {
+    uint64_t seed;
+    uint32_t step;
+    int32_t count;
+    const struct hop_probe *probes; /* (count) */
+};
+
+/* Forward of `count` probes of one micro-batch as one batch: input and output are (count * tokens,
+ * hidden), probe after probe; logprob (count * labels). On a zeroth-order stage each probe runs with its
+ * own perturbed adapters; on any other the adapters are the plain ones. */
+hop_status hop_stage_probe(struct hop_stage *stage, const struct hop_batch *batch,
+                           const struct hop_probe_set *set, const void *input, void *output,
+                           float *logprob, struct hop_error *err);
+
+/* gradients += sum_q coefficient[q] * z_q, z_q as in hop_stage_probe() (equation 2 of the method:
+ * coefficient = g_q / Q). */
+void hop_parameters_add_directions(struct hop_parameters *parameters, uint64_t seed, uint32_t step,
+                                   uint16_t micro_batch, const uint16_t *directions,
+                                   const float *coefficients, int32_t count);
+
+/* Decoding for one sequence with the key/value cache: runs ids[0..n) at positions past.. and returns
+ * the logits (vocabulary) after the last of them. The stage must embed, have the head and a cache. */
+hop_status hop_stage_decode(struct hop_stage *stage, const int32_t *ids, int32_t n, int32_t past,
+                            float *logits, struct hop_error *err);
+
+#endif

@@ -1,0 +1,51 @@
+/* The frozen tensors of a model by Hugging Face name, wherever they come from: a mapped folder or
+ * memory filled by messages from the coordinator. */
+#ifndef HOP_MODEL_WEIGHTS_H
+#define HOP_MODEL_WEIGHTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "io/safetensors.h"
+#include "model/config.h"
+
+enum { HOP_TENSOR_NAME = 128 };
+
+/* A tensor the configuration asks for. */
+struct hop_tensor_want {
+    char name[HOP_TENSOR_NAME];
+    int rank;
+    int64_t shape[2];
+};
+
+/* Tensors of blocks [lo, hi), of the embedding and of the head (final norm and lm_head, or embed_tokens
+ * again when tied; named once if embed and head both need it). *out is malloc'ed. */
+hop_status hop_weights_list(const struct hop_model_config *config, int32_t lo, int32_t hi,
+                            bool embed, bool head, struct hop_tensor_want **out, size_t *count,
+                            struct hop_error *err);
+
+struct hop_weights;
+
+/* Maps a model folder. All tensors of the configuration must be there with the right shape and a
+ * dtype of f32, bf16 or f16: the first that is missing or wrong is HOP_INPUT with its name, expected and
+ * found. Tied models may store lm_head.weight too; files with only lm_head.weight serve both. */
+hop_status hop_weights_open(const char *directory, const struct hop_model_config *config,
+                            struct hop_weights **out, struct hop_error *err);
+/* An empty set that hop_weights_add() fills. */
+hop_status hop_weights_create(struct hop_weights **out, struct hop_error *err);
+/* Adds a zeroed tensor and returns its memory, to be filled by the caller. */
+hop_status hop_weights_add(struct hop_weights *weights, const struct hop_tensor_want *want,
+                           enum hop_dtype dtype, void **data, struct hop_error *err);
+/* Seeded random values N(0, 1/in) for benchmarks and tests (norm gains 1); bf16 or f32. */
+hop_status hop_weights_random(const struct hop_model_config *config, uint64_t seed,
+                              enum hop_dtype dtype, struct hop_weights **out,
+                              struct hop_error *err);
+void hop_weights_free(struct hop_weights *weights);
+
+/* NULL when absent. */
+const struct hop_tensor *hop_weights_find(const struct hop_weights *weights, const char *name);
+/* The mapped files behind hop_weights_open(), NULL otherwise. */
+const struct hop_safetensors *hop_weights_files(const struct hop_weights *weights);
+
+#endif
