@@ -1,0 +1,29 @@
+/* The live line of a run on a terminal, plain lines elsewhere; on stderr. */
+#ifndef HOP_REPORT_PROGRESS_H
+#define HOP_REPORT_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/string.h"
+
+struct hop_progress {
+    bool terminal; /* redraw one line; else print a line every few seconds and at the last step */
+    int32_t width; /* columns of the terminal */
+    double last_print;
+};
+
+struct hop_progress_line {
+    int64_t step, steps;
+    double loss, learning_rate, grad_norm, samples_per_second, tokens_per_second, utilization;
+    double eta; /* seconds left */
+};
+
+/* "step 12/200  loss 1.234  lr 3.0e-03  |g| 0.91  210 samples/s  4.1k tokens/s  util 83%  eta 0:42" */
+hop_status hop_progress_format(const struct hop_progress_line *line, struct hop_string *out,
+                               struct hop_error *err);
+void hop_progress_show(struct hop_progress *progress, const struct hop_progress_line *line);
+/* Leaves the live line standing so that other text can follow. */
+void hop_progress_break(struct hop_progress *progress);
+
+#endif

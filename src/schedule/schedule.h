@@ -1,0 +1,113 @@
+/* A schedule: for each device an ordered list of tasks, the same for simulator and runtime; and the
+ * transfers that follow from it. */
+#ifndef HOP_SCHEDULE_SCHEDULE_H
+#define HOP_SCHEDULE_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "schedule/plan.h"
+
+enum hop_task_kind {
+    HOP_FORWARD,
+    HOP_BACKWARD,
+    HOP_PROBE,
+    HOP_EXIT_PROBE,
+    HOP_REDUCE,
+    HOP_STEP,
+    HOP_TASK_KINDS
+};
+extern const char *const hop_task_kind_names[]; /* "FORWARD", ..., NULL */
+
+struct hop_task {
+    enum hop_task_kind kind;
+    int32_t part;
+    int32_t micro_batch;        /* -1 for STEP */
+    int32_t probe_lo, probe_hi; /* probes [lo, hi) of a PROBE, else 0, 0 */
+};
+
+struct hop_task_list {
+    struct hop_task *tasks;
+    int32_t count;
+};
+
+/* What one pass over a mini-batch of `micro_batches` micro-batches does. training == false: only FORWARD
+ * tasks (evaluation). */
+struct hop_schedule {
+    int32_t micro_batches, probes;
+    bool training;
+    struct hop_task_list *lists; /* (devices) */
+    int32_t devices;
+};
+
+void hop_schedule_free(struct hop_schedule *schedule);
+/* Flat form for sending between ranks of one build. */
+hop_status hop_schedule_encode(const struct hop_schedule *schedule, int32_t **words, size_t *count,
+                               struct hop_error *err);
+hop_status hop_schedule_decode(const int32_t *words, size_t count, struct hop_schedule *out,
+                               struct hop_error *err);
+
+/* Greedy list scheduling: plays the plan with its predicted times; a free device takes the ready task of
+ * highest priority: backward, then base forward, then probes (earlier micro-batch first), with at most
+ * `in_flight(i)` = 2(G - i) - 1 micro-batches kept on the i-th of G backprop stages, then one STEP a part.
+ * All probes of a micro-batch are one task. Deterministic. */
+hop_status hop_schedule_greedy(const struct hop_plan *plan, int32_t micro_batches, int32_t probes,
+                               struct hop_schedule *out, struct hop_error *err);
+/* FORWARD tasks only, micro-batch after micro-batch. */
+hop_status hop_schedule_evaluation(const struct hop_plan *plan, int32_t micro_batches,
+                                   struct hop_schedule *out, struct hop_error *err);
+
+enum hop_payload {
+    HOP_ACTIVATION,       /* hidden states of a FORWARD */
+    HOP_GRADIENT,         /* gradient of hidden states, from a BACKWARD to the part before */
+    HOP_PROBE_ACTIVATION, /* hidden states of a PROBE */
+    HOP_DERIVATIVE,       /* directional derivatives g, from the head's PROBE to a zeroth-order STEP */
+    HOP_PAYLOADS
+};
+extern const char *const hop_payload_names[]; /* NULL-terminated */
+
+struct hop_transfer {
+    enum hop_payload payload;
+    int32_t from_device, to_device; /* may be equal: two parts on one device */
+    int32_t from_part, to_part;
+    int32_t from_task, to_task; /* indices into the devices' lists */
+    int32_t micro_batch, probe_lo, probe_hi;
+};
+
+struct hop_transfers {
+    struct hop_transfer *items; /* in a fixed order, the same on every rank: the index is the MPI tag */
+    int32_t count;
+};
+
+/* The only place that says which task needs what from which: FORWARD needs the previous part's FORWARD of
+ * the same micro-batch, PROBE the previous part's PROBEs covering the same probes, BACKWARD the next part's
+ * BACKWARD, the STEP of a zeroth-order part every derivative from the part with the head. A task whose
+ * partner is missing is HOP_INPUT naming it. */
+hop_status hop_transfers_derive(const struct hop_plan *plan, const struct hop_schedule *schedule,
+                                struct hop_transfers *out, struct hop_error *err);
+void hop_transfers_free(struct hop_transfers *transfers);
+
+/* Accepts a schedule only if
+ * - every task that the plan asks for is there exactly once and on its part's device (FORWARD of every
+ *   micro-batch and part; BACKWARD of every backprop part after its FORWARD; PROBEs covering [0, probes)
+ *   exactly, after the FORWARD of the same micro-batch on the part with the head; one STEP a trainable part,
+ *   after everything else of that part), and
+ * - playing it with `window` receive buffers and `window` send buffers a device and payload kind cannot
+ *   deadlock, whatever the timing: receives are posted in the order of the tasks that consume them, the
+ *   k-th when the consumer of the (k - window)-th is done; a task sends its k-th message of a kind when the
+ *   (k - window)-th was taken. The dependencies, list orders and these buffer edges must have no cycle.
+ * HOP_INPUT names the first broken rule or the tasks of a cycle. Derivatives are not windowed. */
+hop_status hop_schedule_check(const struct hop_plan *plan, const struct hop_schedule *schedule,
+                              int32_t window, struct hop_error *err);
+/* The smallest window >= minimum the checker accepts (HOP_INPUT when none does). */
+hop_status hop_schedule_window(const struct hop_plan *plan, const struct hop_schedule *schedule,
+                               int32_t minimum, int32_t *window, struct hop_error *err);
+
+/* Micro-batches whose kept activations are alive at once on a part, at most. */
+int32_t hop_schedule_slots(const struct hop_schedule *schedule, int32_t part);
+/* The most probes one PROBE task of a part runs. */
+int32_t hop_schedule_probe_batch(const struct hop_schedule *schedule, int32_t part);
+
+#endif
