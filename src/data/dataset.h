@@ -35,11 +35,11 @@ struct hop_dataset {
     size_t label_count;
 };
 
-enum hop_task { HOP_TASK_JSONL, HOP_TASK_AG_NEWS, HOP_TASK_COUNT };
+enum hop_data_task { HOP_TASK_JSONL, HOP_TASK_AG_NEWS, HOP_TASK_COUNT };
 extern const char *const hop_task_names[]; /* NULL-terminated, as in the job file */
 
 struct hop_dataset_options {
-    enum hop_task task;
+    enum hop_data_task task;
     int32_t max_length; /* longer rows are cut: the prompt from the left, keeping BOS and the answer */
     int32_t vocabulary; /* of the model: a larger id is HOP_INPUT naming file and line */
     int32_t eos;        /* appended to completions; -1: none */
