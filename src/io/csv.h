@@ -1,4 +1,5 @@
-/* CSV rows through libcsv: RFC 4180 quoting with newlines inside quotes, LF or CRLF, optional UTF-8 BOM. */
+/* CSV rows through libcsv: RFC 4180 quoting with newlines inside quotes, LF or CRLF, optional UTF-8
+ * BOM. */
 #ifndef HOP_IO_CSV_H
 #define HOP_IO_CSV_H
 

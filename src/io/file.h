@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "base/string.h"
@@ -18,7 +19,21 @@ struct hop_map {
 hop_status hop_map_open(const char *path, struct hop_map *out, struct hop_error *err);
 void hop_map_close(struct hop_map *map);
 
-/* Writes all bytes to path + ".tmp", then renames. */
+/* A file that appears under its name only when it is complete: written to path + ".tmp", flushed to
+ * the disk, then renamed. Zero-initialised is empty and may be discarded. */
+struct hop_file_writer {
+    FILE *stream;
+    char *path, *temporary;
+};
+
+hop_status hop_file_begin(const char *path, struct hop_file_writer *out, struct hop_error *err);
+hop_status hop_file_put(struct hop_file_writer *writer, const void *bytes, size_t n,
+                        struct hop_error *err);
+hop_status hop_file_commit(struct hop_file_writer *writer, struct hop_error *err);
+/* Drops what was not committed; after a commit it only releases. */
+void hop_file_discard(struct hop_file_writer *writer);
+
+/* All of the above in one call. */
 hop_status hop_file_write(const char *path, const void *bytes, size_t n, struct hop_error *err);
 /* mkdir -p. */
 hop_status hop_directory_create(const char *path, struct hop_error *err);

@@ -1,5 +1,5 @@
-/* JSON through jansson: whole files with limits on size and depth, and getters that name the file and
- * the key when a value is missing or of the wrong type. */
+/* JSON through jansson: whole files with limits on size and depth, and getters that name the file
+ * and the key when a value is missing or of the wrong type. */
 #ifndef HOP_IO_JSON_H
 #define HOP_IO_JSON_H
 
@@ -10,8 +10,9 @@
 
 #include "base/error.h"
 
-/* Duplicate keys, depth beyond jansson's limit, NUL bytes and files over 256 MiB are errors. Caller
- * json_decref()s *out. */
+/* Duplicate keys, depth beyond jansson's limit, NUL bytes and files over 256 MiB are errors. A
+ * UTF-8 BOM is skipped; an integer beyond int64 (tokenizer_config.json holds one) becomes a real.
+ * Caller json_decref()s *out. */
 hop_status hop_json_load(const char *path, json_t **out, struct hop_error *err);
 /* `where` names the text in messages, e.g. "data.jsonl:17". */
 hop_status hop_json_parse(const char *text, size_t length, const char *where, json_t **out,
@@ -24,8 +25,8 @@ hop_status hop_json_get_int(const json_t *object, const char *key, const char *w
                             int64_t fallback, int64_t *out, struct hop_error *err);
 hop_status hop_json_get_real(const json_t *object, const char *key, const char *where,
                              double fallback, double *out, struct hop_error *err);
-hop_status hop_json_get_bool(const json_t *object, const char *key, const char *where, bool fallback,
-                             bool *out, struct hop_error *err);
+hop_status hop_json_get_bool(const json_t *object, const char *key, const char *where,
+                             bool fallback, bool *out, struct hop_error *err);
 /* *out points into object. */
 hop_status hop_json_get_string(const json_t *object, const char *key, const char *where,
                                const char *fallback, const char **out, struct hop_error *err);

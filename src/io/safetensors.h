@@ -1,9 +1,9 @@
-/* safetensors files (Hugging Face format, formats 1 and 2 of the project's docs): reading one file or a
- * folder of shards through mmap, and writing.
+/* safetensors files (Hugging Face format, formats 1 and 2 of the project's docs): reading one file
+ * or a folder of shards through mmap, and writing.
  *
- * The reader checks everything before a pointer is handed out: header length against the file and the
- * 100 MB limit, JSON depth, dtypes, shapes without overflow, offsets that tile the buffer without hole
- * or overlap. Views stay valid until the set is closed. */
+ * The reader checks everything before a pointer is handed out: header length against the file and
+ * the 100 MB limit, JSON depth, dtypes, shapes without overflow, offsets that tile the buffer
+ * without hole or overlap. Views stay valid until the set is closed. */
 #ifndef HOP_IO_SAFETENSORS_H
 #define HOP_IO_SAFETENSORS_H
 
@@ -32,7 +32,9 @@ struct hop_safetensors;
 /* A file. */
 hop_status hop_safetensors_open(const char *path, struct hop_safetensors **out,
                                 struct hop_error *err);
-/* A model folder: model.safetensors.index.json with its shards, or model.safetensors. */
+/* A model folder: model.safetensors, or else model.safetensors.index.json with its shards (the
+ * order Hugging Face looks in). Shards may hold tensors the index does not name: those are left
+ * out. */
 hop_status hop_safetensors_open_folder(const char *directory, struct hop_safetensors **out,
                                        struct hop_error *err);
 void hop_safetensors_close(struct hop_safetensors *set);

@@ -1,6 +1,6 @@
-/* Binds a json object to a C struct by a table: types, defaults, limits and the list of known keys in
- * one place. An unknown key is an error that suggests the nearest known one; a wrong type or a value
- * out of range names the key, what was found and what is allowed. */
+/* Binds a json object to a C struct by a table: types, defaults, limits and the list of known keys
+ * in one place. An unknown key is an error that suggests the nearest known one; a wrong type or a
+ * value out of range names the key, what was found and what is allowed. */
 #ifndef HOP_IO_SCHEMA_H
 #define HOP_IO_SCHEMA_H
 
@@ -34,11 +34,11 @@ struct hop_field {
     enum hop_field_type type;
     size_t offset; /* of the member; unused for HOP_FIELD_SECTION */
     double fallback;
-    const char *fallback_text; /* for strings; comma-separated for string lists */
-    double minimum, maximum;   /* for numbers; both 0 means unlimited */
-    const char *const *choices; /* NULL-terminated */
+    const char *fallback_text;      /* for strings; comma-separated for string lists */
+    double minimum, maximum;        /* for numbers; both 0 means unlimited */
+    const char *const *choices;     /* NULL-terminated */
     const struct hop_field *fields; /* of a section; tables end with a NULL key */
-    const char *help;           /* one line for --help and docs */
+    const char *help;               /* one line for --help and docs */
 };
 
 /* Fills every field of `target` (absent keys get their defaults). `where` is the file name. */
@@ -48,8 +48,8 @@ hop_status hop_schema_bind(const struct hop_field *fields, const json_t *object,
 void hop_schema_release(const struct hop_field *fields, void *target);
 /* The resolved object: every field with its value, in table order. NULL when out of memory. */
 json_t *hop_schema_dump(const struct hop_field *fields, const void *target);
-/* Sets `path` ("train.learning_rate") in object to the YAML text, creating sections as needed. Unknown
- * paths are left to hop_schema_bind(), which knows the names. */
+/* Sets `path` ("train.learning_rate") in object to the YAML text, creating sections as needed.
+ * Unknown paths are left to hop_schema_bind(), which knows the names. */
 hop_status hop_schema_set(json_t *object, const char *path, const char *text,
                           struct hop_error *err);
 
