@@ -83,11 +83,11 @@ static bool whole(double value, size_t limit)
     return value >= 0 && value <= (double)limit && value == (double)(int32_t)value;
 }
 
-hop_status hop_report_decode(const double *report, size_t n, struct hop_pass *pass,
+hop_status hop_report_decode(const double *report, struct hop_pass *pass, size_t limit,
                              struct hop_error *err)
 {
-    if (n < REPORT_HEADER || !whole(report[1], n) || !whole(report[2], n) || !whole(report[3], n) ||
-        REPORT_HEADER + report[1] + report[2] + report[3] != (double)n)
+    if (!whole(report[1], limit) || !whole(report[2], limit) || !whole(report[3], limit) ||
+        REPORT_HEADER + report[1] + report[2] + report[3] > (double)limit)
         return hop_fail(err, HOP_PEER, "a report of a device makes no sense");
     *pass = (struct hop_pass){.busy = report[0],
                               .losses = (int32_t)report[1],

@@ -24,8 +24,8 @@ hop_status hop_command_decode(struct hop_session *session, const int32_t *words,
 /* Doubles a report of one pass can have at most in this session. */
 size_t hop_report_limit(const struct hop_session *session);
 size_t hop_report_encode(const struct hop_pass *pass, double *report);
-/* Points pass's arrays into report. */
-hop_status hop_report_decode(const double *report, size_t n, struct hop_pass *pass,
+/* Points pass's arrays into report, of which at most `limit` doubles were received. */
+hop_status hop_report_decode(const double *report, struct hop_pass *pass, size_t limit,
                              struct hop_error *err);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "train/adamw.h"
+#include "train/clip.h"
 
 static hop_status open_backend(struct hop_executor *executor, struct hop_error *err)
 {
@@ -74,8 +74,7 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
     executor->part_count++;
     HOP_TRY(hop_stage_create(&executor->ops, executor->backend, weights, &config, &part->stage, err));
     const size_t total = hop_stage_parameters(part->stage)->total;
-    HOP_TRY(hop_calloc(&part->first, total, sizeof(float), err));
-    HOP_TRY(hop_calloc(&part->second, total, sizeof(float), err));
+    HOP_TRY(hop_adamw_create(total, &part->adamw, err));
     HOP_TRY(hop_calloc(&part->slot_busy, (size_t)part->slots, sizeof(bool), err));
     return hop_calloc(&part->slot_of, (size_t)executor->micro_batches, sizeof(int32_t), err);
 }
@@ -126,8 +125,7 @@ void hop_executor_free(struct hop_executor *executor)
     hop_executor_buffers_free(executor);
     for (int32_t p = 0; p < executor->part_count; p++) {
         hop_stage_free(executor->parts[p].stage);
-        free(executor->parts[p].first);
-        free(executor->parts[p].second);
+        hop_adamw_free(&executor->parts[p].adamw);
         free(executor->parts[p].slot_busy);
         free(executor->parts[p].slot_of);
     }
@@ -146,6 +144,8 @@ void hop_executor_free(struct hop_executor *executor)
 hop_status hop_executor_update(struct hop_executor *executor, const struct hop_update *update,
                                struct hop_error *err)
 {
+    struct hop_adamw_options options = hop_adamw_default();
+    options.weight_decay = (double)executor->config.weight_decay;
     for (int32_t p = 0; p < executor->part_count; p++) {
         struct hop_executor_part *const part = &executor->parts[p];
         const enum hop_gradient kind = executor->plan->parts[part->index].gradient;
@@ -153,16 +153,11 @@ hop_status hop_executor_update(struct hop_executor *executor, const struct hop_u
             continue;
         const bool exact = kind == HOP_GRADIENT_BACKPROP;
         struct hop_parameters *const parameters = hop_stage_parameters(part->stage);
-        const struct hop_adamw adamw = {
-            .learning_rate = exact ? update->learning_rate : update->zo_learning_rate,
-            .beta1 = 0.9,
-            .beta2 = 0.999,
-            .epsilon = 1e-8,
-            .weight_decay = executor->config.weight_decay,
-        };
-        HOP_TRY(hop_adamw_update(&adamw, update->step, exact ? update->clip : update->zo_clip,
-                                 parameters->total, parameters->values, parameters->gradients,
-                                 part->first, part->second, err));
+        hop_scale(parameters->gradients, parameters->total, exact ? update->clip : update->zo_clip);
+        part->adamw.steps = update->step - 1;
+        HOP_TRY(hop_adamw_step(&part->adamw, &options,
+                               exact ? update->learning_rate : update->zo_learning_rate,
+                               parameters->values, parameters->gradients, err));
         memset(parameters->gradients, 0, parameters->total * sizeof(float));
         HOP_TRY(hop_stage_adapters_changed(part->stage, err));
     }
@@ -184,8 +179,8 @@ void hop_executor_state_get(const struct hop_executor *executor, float *state)
         const struct hop_parameters *const parameters = hop_stage_parameters(part->stage);
         const size_t n = parameters->total, bytes = n * sizeof(float);
         memcpy(state, parameters->values, bytes);
-        memcpy(state + n, part->first, bytes);
-        memcpy(state + 2 * n, part->second, bytes);
+        memcpy(state + n, part->adamw.exp_avg, bytes);
+        memcpy(state + 2 * n, part->adamw.exp_avg_sq, bytes);
         state += 3 * n;
     }
 }
@@ -198,8 +193,8 @@ hop_status hop_executor_state_set(struct hop_executor *executor, const float *st
         struct hop_parameters *const parameters = hop_stage_parameters(part->stage);
         const size_t n = parameters->total, bytes = n * sizeof(float);
         memcpy(parameters->values, state, bytes);
-        memcpy(part->first, state + n, bytes);
-        memcpy(part->second, state + 2 * n, bytes);
+        memcpy(part->adamw.exp_avg, state + n, bytes);
+        memcpy(part->adamw.exp_avg_sq, state + 2 * n, bytes);
         state += 3 * n;
         HOP_TRY(hop_stage_adapters_changed(part->stage, err));
     }

@@ -98,6 +98,11 @@ static hop_status create_results(struct hop_executor *executor, struct hop_error
     HOP_TRY(hop_calloc(&executor->probe_loss, batches * probes, sizeof(double), err));
     HOP_TRY(hop_calloc(&executor->loss, batches, sizeof(double), err));
     HOP_TRY(hop_calloc(&executor->square, parameter_count(executor), sizeof(double), err));
+    const size_t planned = (size_t)executor->plan->probes;
+    HOP_TRY(hop_calloc(&executor->directions, planned, sizeof(uint16_t), err));
+    HOP_TRY(hop_calloc(&executor->coefficients, planned, sizeof(float), err));
+    for (size_t q = 0; q < planned; q++)
+        executor->directions[q] = (uint16_t)q;
     const size_t rows = batches > probes ? batches : probes;
     return hop_calloc(&executor->scores, rows * labels, sizeof(float), err);
 }
@@ -122,5 +127,7 @@ void hop_executor_buffers_free(struct hop_executor *executor)
     free(executor->probe_loss);
     free(executor->loss);
     free(executor->square);
+    free(executor->directions);
+    free(executor->coefficients);
     free(executor->scores);
 }

@@ -3,12 +3,13 @@
 #define HOP_RUNTIME_EXECUTOR_INTERNAL_H
 
 #include "runtime/executor.h"
+#include "train/adamw.h"
 
 /* One part of the plan that lives here. */
 struct hop_executor_part {
     int32_t index; /* in the plan */
     struct hop_stage *stage;
-    float *first, *second; /* moments of AdamW, (total) */
+    struct hop_adamw adamw;
     int32_t *slot_of;      /* (micro-batches): stage slot holding the kept activations, -1: none */
     bool *slot_busy;       /* (slots) */
     int32_t slots;
@@ -39,6 +40,8 @@ struct hop_executor {
     struct hop_request *derivative_requests;
     float *derivatives;            /* (micro_batches, probes): received or computed here */
     double *loss, *probe_loss, *square;
+    uint16_t *directions; /* (plan probes) 0, 1, ... */
+    float *coefficients;  /* (plan probes) */
     float *scores;
     struct hop_timeline timeline;
 };

@@ -2,9 +2,11 @@
 #include "runtime/executor_internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "train/clip.h"
 #include "train/zo.h"
 
 /* One pass in progress. */
@@ -180,20 +182,16 @@ static hop_status await_sends(struct pass *pass, struct hop_error *err)
 
 /* Tasks */
 
-/* -sum(logprob) / label_total, summed in double: differences of these losses make the derivatives. */
 static hop_status loss_of(const struct pass *pass, const struct hop_batch *batch,
                           const float *logprob, double *loss, struct hop_error *err)
 {
-    double sum = 0;
-    for (int32_t j = 0; j < batch->labels; j++)
-        sum -= (double)logprob[j];
-    if (!isfinite(sum))
-        return hop_fail(err, HOP_NUMERIC,
-                        "step %lld: the loss of micro-batch %d is not finite; lower "
-                        "train.learning_rate or zo.epsilon, or use train.dtype f32",
-                        (long long)pass->step, batch->micro_batch);
-    *loss = batch->label_total > 0 ? sum / (double)batch->label_total : 0;
-    return HOP_OK;
+    *loss = batch->label_total > 0 ? hop_loss(logprob, (size_t)batch->labels, batch->label_total) : 0;
+    if (isfinite(*loss))
+        return HOP_OK;
+    return hop_fail(err, HOP_NUMERIC,
+                    "step %lld: the loss of micro-batch %d is not finite; lower "
+                    "train.learning_rate or zo.epsilon, or use train.dtype f32",
+                    (long long)pass->step, batch->micro_batch);
 }
 
 static int32_t take_slot(struct hop_executor_part *part, int32_t micro_batch)
@@ -241,7 +239,9 @@ static void fill_probes(struct pass *pass, const struct hop_task *task)
         executor->probe_list[q - task->probe_lo] =
             q < executor->plan->probes
                 ? (struct hop_probe){.direction = (uint16_t)q, .epsilon = executor->config.epsilon}
-                : hop_zo_rounding_probe(executor->config.epsilon);
+                : (struct hop_probe){.direction = 0,
+                                     .epsilon = (float)((double)executor->config.epsilon *
+                                                        (1 + HOP_ZO_TAU))};
 }
 
 static hop_status probe_results(struct pass *pass, const struct hop_task *task,
@@ -253,9 +253,11 @@ static hop_status probe_results(struct pass *pass, const struct hop_task *task,
     for (int32_t q = task->probe_lo; q < task->probe_hi; q++) {
         const float *const scores = logprob + (size_t)(q - task->probe_lo) * (size_t)batch->labels;
         double *const loss = &executor->probe_loss[at + (size_t)q];
+        double derivative;
         HOP_TRY(loss_of(pass, batch, scores, loss, err));
-        executor->derivatives[at + (size_t)q] = (float)hop_zo_derivative(
-            executor->loss[task->micro_batch], *loss, (double)executor->config.epsilon);
+        hop_zo_derivatives(executor->loss[task->micro_batch], loss, 1,
+                           (double)executor->config.epsilon, &derivative);
+        executor->derivatives[at + (size_t)q] = (float)derivative;
     }
     return HOP_OK;
 }
@@ -280,9 +282,14 @@ static void add_estimates(struct pass *pass, struct hop_parameters *parameters)
 {
     const struct hop_executor *const executor = pass->executor;
     const int32_t probes = executor->plan->probes;
-    for (int32_t m = 0; m < pass->route->schedule.micro_batches; m++)
-        hop_zo_accumulate(parameters, executor->config.seed, (uint32_t)pass->step, (uint16_t)m,
-                          executor->derivatives + (size_t)m * (size_t)executor->probes, probes);
+    for (int32_t m = 0; m < pass->route->schedule.micro_batches; m++) {
+        const float *const g = executor->derivatives + (size_t)m * (size_t)executor->probes;
+        for (int32_t q = 0; q < probes; q++)
+            executor->coefficients[q] = g[q] / (float)probes;
+        hop_parameters_add_directions(parameters, executor->config.seed, (uint32_t)pass->step,
+                                      (uint16_t)m, executor->directions, executor->coefficients,
+                                      probes);
+    }
 }
 
 static hop_status await_derivatives(struct pass *pass, int32_t index, struct hop_error *err)
@@ -366,7 +373,7 @@ static int32_t sum_squares(struct hop_executor *executor)
         const struct hop_parameters *const parameters =
             hop_stage_parameters(executor->parts[p].stage);
         for (size_t i = 0; i < parameters->count; i++)
-            executor->square[n++] = hop_sum_squares(parameters->gradients + parameters->items[i].offset,
+            executor->square[n++] = hop_sum_of_squares(parameters->gradients + parameters->items[i].offset,
                                                     parameters->items[i].count);
     }
     return n;

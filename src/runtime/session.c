@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "cluster/cluster.h"
 #include "io/json.h"
 
 static const char where[] = "setup message";
@@ -12,6 +13,7 @@ static hop_status get_int32(const json_t *object, const char *key, int32_t *out,
                             struct hop_error *err)
 {
     int64_t value;
+    *out = 0;
     HOP_TRY(hop_json_get_int(object, key, where, 0, &value, err));
     if (value < INT32_MIN || value > INT32_MAX)
         return hop_fail(err, HOP_PEER, "%s: %s: %lld is out of range", where, key,
