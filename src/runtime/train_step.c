@@ -324,8 +324,9 @@ hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err
                                                 .batches = batches};
     HOP_TRY(hop_coordinator_command(c, &message, err));
     if (c->session.executor) {
-        HOP_TRY(hop_executor_run(c->session.executor, message.schedule, step, c->session.batches,
-                                 &pass, err));
+        if (hop_executor_run(c->session.executor, message.schedule, step, c->session.batches,
+                             &pass, err) != HOP_OK)
+            return hop_wrap(err, "device %s", hop_session_device_name(&c->session));
         take_pass(c, c->session.device, &pass, &reduced);
     }
     HOP_TRY(receive_reports(c, &reduced, err));

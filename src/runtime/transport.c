@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -45,6 +46,21 @@ void hop_transport_abort(int exit_code)
 {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     exit(exit_code);
+}
+
+const char *hop_transport_library(char *text, size_t size)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n = 0;
+    MPI_Get_library_version(version, &n);
+    snprintf(text, size, "%.*s", (int)strcspn(version, ",\n"), version);
+    return text;
+}
+
+bool hop_transport_is_open_mpi(void)
+{
+    char text[128];
+    return strstr(hop_transport_library(text, sizeof text), "Open MPI") != NULL;
 }
 
 int hop_transport_tag_limit(const struct hop_transport *transport)

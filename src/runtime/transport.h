@@ -34,6 +34,9 @@ hop_status hop_transport_open(struct hop_transport *out, struct hop_error *err);
 void hop_transport_close(struct hop_transport *transport);
 /* Ends every rank of the run with this exit status. Does not return. */
 _Noreturn void hop_transport_abort(int exit_code);
+/* Which MPI library this program was built with; may be asked before opening. */
+bool hop_transport_is_open_mpi(void);
+const char *hop_transport_library(char *text, size_t size);
 /* The largest tag that may be used. */
 int hop_transport_tag_limit(const struct hop_transport *transport);
 /* "device gpu1" or "rank 3". */
