@@ -1,4 +1,5 @@
-/* A plan: which device holds which blocks, for which samples, with which kind of gradient. Plain data. */
+/* A plan: which device holds which blocks, for which samples, with which kind of gradient. Plain
+ * data. */
 #ifndef HOP_SCHEDULE_PLAN_H
 #define HOP_SCHEDULE_PLAN_H
 
@@ -14,35 +15,39 @@
 /* One copy or shard of a stage on one device. Stages of a pipeline are numbered 0, 1, ... from the
  * embedding to the head and tile the blocks without gap or overlap. */
 struct hop_part {
-    int32_t device;             /* index in the cluster */
+    int32_t device; /* index in the cluster */
     int32_t pipeline, stage;
-    int32_t lo, hi;             /* blocks [lo, hi); lo == hi is allowed for a stage that only embeds */
+    int32_t lo, hi; /* blocks [lo, hi); lo == hi is allowed for a stage that only embeds */
     double sample_lo, sample_hi; /* share of each micro-batch's samples, in [0, 1] */
     double tensor_lo, tensor_hi; /* share of heads and feed-forward columns, in [0, 1] */
     enum hop_gradient gradient;
-    double forward_seconds;     /* predicted forward of one micro-batch; relative units until measured */
-    double backward_ratio;      /* backward / forward */
+    double
+        forward_seconds;   /* predicted forward of one micro-batch; relative units until measured */
+    double backward_ratio; /* backward / forward */
 };
 
 enum { HOP_STRATEGY_NAME = 32 };
 
 struct hop_plan {
     char strategy[HOP_STRATEGY_NAME];
-    int32_t blocks;        /* of the model */
-    int32_t devices;       /* of the cluster; those without a part stay idle */
-    int32_t micro_batches; /* M of a full mini-batch */
-    int32_t probes;        /* Q per micro-batch */
+    int32_t blocks;              /* of the model */
+    int32_t devices;             /* of the cluster; those without a part stay idle */
+    int32_t micro_batches;       /* M of a full mini-batch */
+    int32_t probes;              /* Q per micro-batch */
+    int32_t micro_batch_samples; /* rows of a micro-batch, for people and files; 0: not known */
     struct hop_part *parts;
     int32_t part_count;
 };
 
 void hop_plan_free(struct hop_plan *plan);
-/* Blocks covered exactly once per pipeline, stages contiguous, indices in range, zeroth-order stages
- * before backprop stages; HOP_INPUT names the part that breaks a rule. */
+/* Blocks covered exactly once per pipeline, stages contiguous, indices in range, no stage without
+ * backward behind a backprop stage; HOP_INPUT names the part that breaks a rule. More than one
+ * pipeline, sample shares and tensor shares are HOP_UNSUPPORTED until gradients can be reduced. */
 hop_status hop_plan_check(const struct hop_plan *plan, struct hop_error *err);
 
-/* device_names (plan->devices). The object follows contracts.md (`parts`: device name, pipeline, stage,
- * blocks, gradient, ...) and hop_plan_parse() reads it back. NULL: out of memory. */
+/* device_names (plan->devices). The object has `parts` (device name, pipeline, stage, blocks,
+ * gradient, sample_share, tensor, ...; `samples` where micro_batch_samples is known) and
+ * hop_plan_parse() reads it back. NULL: out of memory. */
 json_t *hop_plan_json(const struct hop_plan *plan, const char *const *device_names);
 hop_status hop_plan_parse(const json_t *object, const char *where, const char *const *device_names,
                           int32_t devices, struct hop_plan *out, struct hop_error *err);
@@ -50,6 +55,10 @@ hop_status hop_plan_parse(const json_t *object, const char *where, const char *c
 /* The part before / after `part` in its pipeline, or -1. */
 int32_t hop_plan_previous(const struct hop_plan *plan, int32_t part);
 int32_t hop_plan_next(const struct hop_plan *plan, int32_t part);
+/* The part with the last stage of the part's pipeline. */
+int32_t hop_plan_head(const struct hop_plan *plan, int32_t part);
+/* Is any part trained by zeroth-order probes? Then every part runs them. */
+bool hop_plan_has_zeroth_order(const struct hop_plan *plan);
 /* Does `part` send the gradient of its input to the part before it? */
 bool hop_plan_sends_gradient(const struct hop_plan *plan, int32_t part);
 

@@ -28,13 +28,17 @@ struct hop_task {
     int32_t probe_lo, probe_hi; /* probes [lo, hi) of a PROBE, else 0, 0 */
 };
 
+/* "PROBE of part 1, micro-batch 2, probes [0, 3)" into text. */
+enum { HOP_TASK_TEXT = 96 };
+void hop_task_describe(const struct hop_task *task, char *text, size_t size);
+
 struct hop_task_list {
     struct hop_task *tasks;
     int32_t count;
 };
 
-/* What one pass over a mini-batch of `micro_batches` micro-batches does. training == false: only FORWARD
- * tasks (evaluation). */
+/* What one pass over a mini-batch of `micro_batches` micro-batches does. training == false: only
+ * FORWARD tasks (evaluation). */
 struct hop_schedule {
     int32_t micro_batches, probes;
     bool training;
@@ -43,16 +47,17 @@ struct hop_schedule {
 };
 
 void hop_schedule_free(struct hop_schedule *schedule);
-/* Flat form for sending between ranks of one build. */
+/* Flat form for sending between ranks of one build. Decoding checks every length and range. */
 hop_status hop_schedule_encode(const struct hop_schedule *schedule, int32_t **words, size_t *count,
                                struct hop_error *err);
 hop_status hop_schedule_decode(const int32_t *words, size_t count, struct hop_schedule *out,
                                struct hop_error *err);
 
-/* Greedy list scheduling: plays the plan with its predicted times; a free device takes the ready task of
- * highest priority: backward, then base forward, then probes (earlier micro-batch first), with at most
- * `in_flight(i)` = 2(G - i) - 1 micro-batches kept on the i-th of G backprop stages, then one STEP a part.
- * All probes of a micro-batch are one task. Deterministic. */
+/* Greedy list scheduling: plays the plan with its predicted times; a free device takes the ready
+ * task of highest priority: backward, then base forward, then probes (earlier micro-batch first),
+ * with at most `in_flight(i)` = 2(G - i) - 1 micro-batches kept on the i-th of G backprop stages,
+ * then one STEP a part. All probes of a micro-batch are one task. Deterministic. A plan without a
+ * zeroth-order part gets no probes, whatever `probes` says (out->probes is 0 then). */
 hop_status hop_schedule_greedy(const struct hop_plan *plan, int32_t micro_batches, int32_t probes,
                                struct hop_schedule *out, struct hop_error *err);
 /* FORWARD tasks only, micro-batch after micro-batch. */
@@ -63,7 +68,7 @@ enum hop_payload {
     HOP_ACTIVATION,       /* hidden states of a FORWARD */
     HOP_GRADIENT,         /* gradient of hidden states, from a BACKWARD to the part before */
     HOP_PROBE_ACTIVATION, /* hidden states of a PROBE */
-    HOP_DERIVATIVE,       /* directional derivatives g, from the head's PROBE to a zeroth-order STEP */
+    HOP_DERIVATIVE, /* directional derivatives g, from the head's PROBE to a zeroth-order STEP */
     HOP_PAYLOADS
 };
 extern const char *const hop_payload_names[]; /* NULL-terminated */
@@ -77,28 +82,32 @@ struct hop_transfer {
 };
 
 struct hop_transfers {
-    struct hop_transfer *items; /* in a fixed order, the same on every rank: the index is the MPI tag */
+    /* By consumer (device, position in its list), the same on every rank: the index is the MPI tag,
+     * and the transfers into one device ascend in the order their consumers run. */
+    struct hop_transfer *items;
     int32_t count;
 };
 
-/* The only place that says which task needs what from which: FORWARD needs the previous part's FORWARD of
- * the same micro-batch, PROBE the previous part's PROBEs covering the same probes, BACKWARD the next part's
- * BACKWARD, the STEP of a zeroth-order part every derivative from the part with the head. A task whose
- * partner is missing is HOP_INPUT naming it. */
+/* The only place that says which task needs what from which: FORWARD needs the previous part's
+ * FORWARD of the same micro-batch, PROBE the previous part's PROBEs covering the same probes,
+ * BACKWARD the next part's BACKWARD, the STEP of a zeroth-order part every derivative from the part
+ * with the head. A task whose partner is missing is HOP_INPUT naming it. */
 hop_status hop_transfers_derive(const struct hop_plan *plan, const struct hop_schedule *schedule,
                                 struct hop_transfers *out, struct hop_error *err);
 void hop_transfers_free(struct hop_transfers *transfers);
 
 /* Accepts a schedule only if
- * - every task that the plan asks for is there exactly once and on its part's device (FORWARD of every
- *   micro-batch and part; BACKWARD of every backprop part after its FORWARD; PROBEs covering [0, probes)
- *   exactly, after the FORWARD of the same micro-batch on the part with the head; one STEP a trainable part,
- *   after everything else of that part), and
- * - playing it with `window` receive buffers and `window` send buffers a device and payload kind cannot
- *   deadlock, whatever the timing: receives are posted in the order of the tasks that consume them, the
- *   k-th when the consumer of the (k - window)-th is done; a task sends its k-th message of a kind when the
- *   (k - window)-th was taken. The dependencies, list orders and these buffer edges must have no cycle.
- * HOP_INPUT names the first broken rule or the tasks of a cycle. Derivatives are not windowed. */
+ * - every task that the plan asks for is there exactly once and on its part's device (FORWARD of
+ * every micro-batch and part; BACKWARD of every backprop part after its FORWARD; PROBEs covering
+ * [0, probes) exactly, after the FORWARD of the same micro-batch on the part with the head; one
+ * STEP a trainable part, after everything else of that part), and
+ * - playing it with `window` receive buffers and `window` send buffers a device and payload kind
+ * cannot deadlock, whatever the timing: receives are posted in the order of the tasks that consume
+ * them, the k-th when the consumer of the (k - window)-th is done; a task that sends the k-th
+ * message of a kind runs when the (k - window)-th was taken (it may fill its send buffers from the
+ * start). The dependencies, list orders and these buffer edges must have no cycle. HOP_INPUT names
+ * the first broken rule or the tasks of a cycle. Derivatives and transfers inside one device are
+ * not windowed. */
 hop_status hop_schedule_check(const struct hop_plan *plan, const struct hop_schedule *schedule,
                               int32_t window, struct hop_error *err);
 /* The smallest window >= minimum the checker accepts (HOP_INPUT when none does). */

@@ -1,5 +1,5 @@
-/* A strategy: a planner and a scheduler. Each system is one file with one `struct hop_strategy`; nothing
- * else in the code knows their names. */
+/* A strategy: a planner and a scheduler. Each system is one file with one `struct hop_strategy`;
+ * nothing else in the code knows their names. */
 #ifndef HOP_STRATEGY_STRATEGY_H
 #define HOP_STRATEGY_STRATEGY_H
 
@@ -13,11 +13,14 @@
 
 struct hop_plan_request {
     const struct hop_cluster *cluster;
-    int32_t blocks;             /* of the model */
-    int32_t micro_batches;      /* M */
-    int32_t probes;             /* Q per micro-batch */
-    const int32_t *fixed_blocks; /* (devices): blocks a device must hold, in cluster order; NULL: free */
-    int32_t zo_lo, zo_hi;       /* `single`: blocks [lo, hi) are zeroth-order; lo == hi: none */
+    int32_t blocks;              /* of the model */
+    int32_t micro_batches;       /* M */
+    int32_t probes;              /* Q per micro-batch */
+    int32_t micro_batch_samples; /* copied into the plan; 0: not known */
+    const int32_t *fixed_blocks; /* (devices): blocks a device must hold, in cluster order; NULL:
+                                    free. `single` has nothing to split and ignores it */
+    int32_t zo_lo, zo_hi; /* `single`: blocks [lo, hi) are zeroth-order; lo == hi: none. Others
+                              ignore it: there the devices decide */
 };
 
 struct hop_strategy {
@@ -29,6 +32,12 @@ struct hop_strategy {
     hop_status (*schedule)(const struct hop_plan *plan, int32_t micro_batches, int32_t probes,
                            struct hop_schedule *out, struct hop_error *err);
 };
+
+/* The job's `plan.blocks` ({DEVICE: COUNT, ...}) as counts (devices) in cluster order; devices it
+ * does not name get 0. An unknown device suggests the nearest name; counts are integers from 0. */
+hop_status hop_fixed_blocks_parse(const json_t *object, const char *where,
+                                  const struct hop_cluster *cluster, int32_t *counts,
+                                  struct hop_error *err);
 
 /* All strategies, NULL-terminated. */
 extern const struct hop_strategy *const hop_strategies[];

@@ -1,0 +1,255 @@
+/* List execution with windowed buffers is a marked graph: what runs is fixed, only the times vary.
+ * So it can get stuck if and only if its waits form a cycle.
+ *
+ * Nodes are the tasks and, for each transfer that uses buffers, its arrival. An edge a -> b says
+ * that b waits for a. */
+#include "schedule/deadlock.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "base/string.h"
+
+enum { EDGES_PER_TRANSFER = 4, CYCLE_SHOWN = 6 };
+
+struct graph {
+    const struct hop_schedule *schedule;
+    const struct hop_transfers *transfers;
+    int32_t *first; /* (devices): node of the first task of each device's list */
+    size_t tasks, nodes;
+    size_t *from, *to; /* (edges) */
+    size_t edges;
+    size_t *begin;  /* (nodes + 1): edges by their source, after sort_edges() */
+    size_t *target; /* (edges) */
+    int32_t *waits; /* (nodes): edges into a node that are not yet resolved */
+};
+
+static void free_graph(struct graph *g)
+{
+    free(g->first);
+    free(g->from);
+    free(g->to);
+    free(g->begin);
+    free(g->target);
+    free(g->waits);
+}
+
+static hop_status create_graph(struct graph *g, struct hop_error *err)
+{
+    const size_t transfers = (size_t)g->transfers->count;
+    HOP_TRY(hop_calloc(&g->first, (size_t)g->schedule->devices, sizeof *g->first, err));
+    for (int32_t d = 0; d < g->schedule->devices; d++) {
+        g->first[d] = (int32_t)g->tasks;
+        g->tasks += (size_t)g->schedule->lists[d].count;
+    }
+    g->nodes = g->tasks + transfers;
+    const size_t edges = g->tasks + EDGES_PER_TRANSFER * transfers;
+    HOP_TRY(hop_calloc(&g->from, edges, sizeof *g->from, err));
+    HOP_TRY(hop_calloc(&g->to, edges, sizeof *g->to, err));
+    HOP_TRY(hop_calloc(&g->target, edges, sizeof *g->target, err));
+    HOP_TRY(hop_calloc(&g->begin, g->nodes + 1, sizeof *g->begin, err));
+    return hop_calloc(&g->waits, g->nodes, sizeof *g->waits, err);
+}
+
+static void add_edge(struct graph *g, size_t from, size_t to)
+{
+    g->from[g->edges] = from;
+    g->to[g->edges++] = to;
+}
+
+static size_t task_node(const struct graph *g, int32_t device, int32_t task)
+{
+    return (size_t)(g->first[device] + task);
+}
+
+static size_t producer(const struct graph *g, size_t x)
+{
+    return task_node(g, g->transfers->items[x].from_device, g->transfers->items[x].from_task);
+}
+
+static size_t consumer(const struct graph *g, size_t x)
+{
+    return task_node(g, g->transfers->items[x].to_device, g->transfers->items[x].to_task);
+}
+
+static bool is_windowed(const struct hop_transfer *x)
+{
+    return x->payload != HOP_DERIVATIVE && x->from_device != x->to_device;
+}
+
+static void add_order(struct graph *g)
+{
+    for (int32_t d = 0; d < g->schedule->devices; d++)
+        for (int32_t i = 1; i < g->schedule->lists[d].count; i++)
+            add_edge(g, task_node(g, d, i - 1), task_node(g, d, i));
+}
+
+static void add_dependencies(struct graph *g)
+{
+    for (size_t x = 0; x < (size_t)g->transfers->count; x++) {
+        if (!is_windowed(&g->transfers->items[x])) {
+            add_edge(g, producer(g, x), consumer(g, x));
+            continue;
+        }
+        add_edge(g, producer(g, x), g->tasks + x);
+        add_edge(g, g->tasks + x, consumer(g, x));
+    }
+}
+
+/* One use of a buffer: messages of one device, direction and payload kind share a ring of buffers
+ * and take them in the order of `task`, then of the transfer's index. */
+struct buffer_use {
+    int32_t device, payload, task;
+    size_t transfer;
+};
+
+static int compare_uses(const void *left, const void *right)
+{
+    const struct buffer_use *const a = left, *const b = right;
+    if (a->device != b->device)
+        return a->device < b->device ? -1 : 1;
+    if (a->payload != b->payload)
+        return a->payload < b->payload ? -1 : 1;
+    if (a->task != b->task)
+        return a->task < b->task ? -1 : 1;
+    return a->transfer < b->transfer ? -1 : a->transfer > b->transfer;
+}
+
+static size_t list_uses(const struct graph *g, bool sending, struct buffer_use *uses)
+{
+    size_t count = 0;
+    for (size_t x = 0; x < (size_t)g->transfers->count; x++) {
+        const struct hop_transfer *const t = &g->transfers->items[x];
+        if (is_windowed(t))
+            uses[count++] =
+                (struct buffer_use){sending ? t->from_device : t->to_device, (int32_t)t->payload,
+                                    sending ? t->from_task : t->to_task, x};
+    }
+    qsort(uses, count, sizeof *uses, compare_uses);
+    return count;
+}
+
+/* A receive is posted when the task that used its buffer before is done; a send buffer is free when
+ * the message before was taken. */
+static hop_status add_windows(struct graph *g, bool sending, size_t window, struct hop_error *err)
+{
+    struct buffer_use *uses;
+    HOP_TRY(hop_calloc(&uses, (size_t)g->transfers->count, sizeof *uses, err));
+    const size_t count = list_uses(g, sending, uses);
+    for (size_t k = window; k < count; k++) {
+        const struct buffer_use *const now = &uses[k], *const before = &uses[k - window];
+        if (now->device != before->device || now->payload != before->payload)
+            continue;
+        if (sending)
+            add_edge(g, g->tasks + before->transfer, producer(g, now->transfer));
+        else
+            add_edge(g, consumer(g, before->transfer), g->tasks + now->transfer);
+    }
+    free(uses);
+    return HOP_OK;
+}
+
+static void sort_edges(struct graph *g)
+{
+    for (size_t e = 0; e < g->edges; e++) {
+        g->begin[g->from[e]]++;
+        g->waits[g->to[e]]++;
+    }
+    size_t sum = 0;
+    for (size_t n = 0; n <= g->nodes; n++)
+        sum = g->begin[n] += sum;
+    for (size_t e = g->edges; e-- > 0;)
+        g->target[--g->begin[g->from[e]]] = g->to[e];
+}
+
+/* Removes nodes that wait for nothing until none is left; returns how many went. */
+static size_t resolve(struct graph *g, size_t *queue)
+{
+    size_t head = 0, tail = 0;
+    for (size_t n = 0; n < g->nodes; n++)
+        if (!g->waits[n])
+            queue[tail++] = n;
+    while (head < tail) {
+        const size_t n = queue[head++];
+        for (size_t e = g->begin[n]; e < g->begin[n + 1]; e++)
+            if (--g->waits[g->target[e]] == 0)
+                queue[tail++] = g->target[e];
+    }
+    return tail;
+}
+
+static const struct hop_task *task_of(const struct graph *g, size_t node, int32_t *device)
+{
+    for (*device = g->schedule->devices - 1;
+         (size_t)g->first[*device] > node || !g->schedule->lists[*device].count;)
+        (*device)--;
+    return &g->schedule->lists[*device].tasks[node - (size_t)g->first[*device]];
+}
+
+static hop_status append_task(const struct graph *g, size_t node, struct hop_string *text,
+                              struct hop_error *err)
+{
+    int32_t device;
+    char task[HOP_TASK_TEXT];
+    hop_task_describe(task_of(g, node, &device), task, sizeof task);
+    return hop_string_printf(text, err, "%s%s on device %d", text->length ? " waits for " : "",
+                             task, device);
+}
+
+/* Names the tasks from `start` along waits_for back to `start`. */
+static hop_status describe_cycle(const struct graph *g, const size_t *waits_for, size_t start,
+                                 struct hop_string *text, struct hop_error *err)
+{
+    size_t node = start;
+    int32_t shown = 0;
+    do {
+        if (node < g->tasks && shown++ < CYCLE_SHOWN)
+            HOP_TRY(append_task(g, node, text, err));
+        node = waits_for[node];
+    } while (node != start);
+    return hop_string_printf(text, err, " waits for %sthe first",
+                             shown > CYCLE_SHOWN ? "further tasks and " : "");
+}
+
+/* Every unresolved node waits for an unresolved one, so walking those waits ends in a cycle. */
+static hop_status report_cycle(const struct graph *g, size_t *waits_for, int32_t window,
+                               struct hop_error *err)
+{
+    size_t node = 0;
+    for (size_t e = 0; e < g->edges; e++)
+        if (g->waits[g->from[e]] && g->waits[g->to[e]])
+            node = g->to[e], waits_for[g->to[e]] = g->from[e];
+    for (size_t step = 0; step < g->nodes; step++)
+        node = waits_for[node];
+    while (node >= g->tasks)
+        node = waits_for[node];
+    struct hop_string text = {0};
+    hop_status status = describe_cycle(g, waits_for, node, &text, err);
+    if (status == HOP_OK)
+        status = hop_fail(err, HOP_INPUT, "schedule: with %d buffer%s it deadlocks: %s", window,
+                          window == 1 ? "" : "s", hop_string_text(&text));
+    hop_string_free(&text);
+    return status;
+}
+
+hop_status hop_deadlock_check(const struct hop_schedule *schedule,
+                              const struct hop_transfers *transfers, int32_t window,
+                              struct hop_error *err)
+{
+    struct graph g = {.schedule = schedule, .transfers = transfers};
+    size_t *scratch = NULL;
+    hop_status status = HOP_OK;
+    HOP_TRY_DONE(create_graph(&g, err));
+    HOP_TRY_DONE(hop_calloc(&scratch, g.nodes, sizeof *scratch, err));
+    add_order(&g);
+    add_dependencies(&g);
+    HOP_TRY_DONE(add_windows(&g, true, (size_t)window, err));
+    HOP_TRY_DONE(add_windows(&g, false, (size_t)window, err));
+    sort_edges(&g);
+    if (resolve(&g, scratch) < g.nodes)
+        status = report_cycle(&g, scratch, window, err);
+done:
+    free(scratch);
+    free_graph(&g);
+    return status;
+}

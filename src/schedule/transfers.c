@@ -1,0 +1,169 @@
+#include "schedule/schedule.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "schedule/task_index.h"
+
+struct builder {
+    const struct hop_plan *plan;
+    const struct hop_schedule *schedule;
+    struct hop_task_index index;
+    struct hop_transfer *items;
+    size_t count, capacity;
+};
+
+/* The task that receives, and what it asks for. */
+struct need {
+    enum hop_payload payload;
+    enum hop_task_kind kind; /* of the task that sends */
+    int32_t from_part;
+    int32_t micro_batch, probe_lo, probe_hi;
+    int32_t to_device, to_task;
+};
+
+static const struct hop_task *task_at(const struct builder *b, int32_t device, int32_t task)
+{
+    return &b->schedule->lists[device].tasks[task];
+}
+
+static hop_status missing(const struct builder *b, const struct need *need, struct hop_error *err)
+{
+    char consumer[HOP_TASK_TEXT], producer[HOP_TASK_TEXT];
+    hop_task_describe(task_at(b, need->to_device, need->to_task), consumer, sizeof consumer);
+    const struct hop_task wanted = {need->kind, need->from_part, need->micro_batch, need->probe_lo,
+                                    need->probe_hi};
+    hop_task_describe(&wanted, producer, sizeof producer);
+    return hop_fail(err, HOP_INPUT, "schedule: %s needs the %s of %s, which is missing", consumer,
+                    hop_payload_names[need->payload], producer);
+}
+
+static hop_status add(struct builder *b, const struct need *need, const struct hop_task_ref *from,
+                      int32_t probe_lo, int32_t probe_hi, struct hop_error *err)
+{
+    HOP_TRY(hop_grow(&b->items, &b->capacity, b->count + 1, sizeof *b->items, err));
+    b->items[b->count++] =
+        (struct hop_transfer){.payload = need->payload,
+                              .from_device = from->device,
+                              .to_device = need->to_device,
+                              .from_part = need->from_part,
+                              .to_part = task_at(b, need->to_device, need->to_task)->part,
+                              .from_task = from->task,
+                              .to_task = need->to_task,
+                              .micro_batch = need->micro_batch,
+                              .probe_lo = probe_lo,
+                              .probe_hi = probe_hi};
+    return HOP_OK;
+}
+
+static hop_status add_whole(struct builder *b, const struct need *need, struct hop_error *err)
+{
+    int32_t count;
+    const struct hop_task_ref *const refs =
+        hop_task_index_find(&b->index, need->kind, need->from_part, need->micro_batch, &count);
+    if (!count)
+        return missing(b, need, err);
+    return add(b, need, &refs[0], 0, 0, err);
+}
+
+/* The PROBE among refs that runs probe `q`, or NULL. */
+static const struct hop_task_ref *
+find_probe(const struct builder *b, const struct hop_task_ref *refs, int32_t count, int32_t q)
+{
+    for (int32_t i = 0; i < count; i++) {
+        const struct hop_task *const task = task_at(b, refs[i].device, refs[i].task);
+        if (task->probe_lo <= q && q < task->probe_hi)
+            return &refs[i];
+    }
+    return NULL;
+}
+
+/* One transfer from each PROBE that runs some of the probes: either side may split them its own
+ * way. */
+static hop_status add_probes(struct builder *b, const struct need *need, struct hop_error *err)
+{
+    int32_t count;
+    const struct hop_task_ref *const refs =
+        hop_task_index_find(&b->index, HOP_PROBE, need->from_part, need->micro_batch, &count);
+    for (int32_t q = need->probe_lo; q < need->probe_hi;) {
+        const struct hop_task_ref *const from = find_probe(b, refs, count, q);
+        if (!from)
+            return missing(b, need, err);
+        const int32_t last = task_at(b, from->device, from->task)->probe_hi;
+        const int32_t hi = last < need->probe_hi ? last : need->probe_hi;
+        HOP_TRY(add(b, need, from, q, hi, err));
+        q = hi;
+    }
+    return HOP_OK;
+}
+
+static hop_status add_derivatives(struct builder *b, struct need need, int32_t part,
+                                  struct hop_error *err)
+{
+    if (b->plan->parts[part].gradient != HOP_GRADIENT_ZEROTH_ORDER)
+        return HOP_OK;
+    need.payload = HOP_DERIVATIVE;
+    need.kind = HOP_PROBE;
+    need.from_part = hop_plan_head(b->plan, part);
+    need.probe_lo = 0;
+    need.probe_hi = b->schedule->probes;
+    for (int32_t m = 0; m < b->schedule->micro_batches; m++) {
+        need.micro_batch = m;
+        HOP_TRY(add_probes(b, &need, err));
+    }
+    return HOP_OK;
+}
+
+static hop_status add_needs(struct builder *b, int32_t device, int32_t i, struct hop_error *err)
+{
+    const struct hop_task *const task = task_at(b, device, i);
+    struct need need = {.kind = task->kind,
+                        .micro_batch = task->micro_batch,
+                        .probe_lo = task->probe_lo,
+                        .probe_hi = task->probe_hi,
+                        .to_device = device,
+                        .to_task = i};
+    switch (task->kind) {
+    case HOP_FORWARD:
+        need.payload = HOP_ACTIVATION;
+        need.from_part = hop_plan_previous(b->plan, task->part);
+        return need.from_part < 0 ? HOP_OK : add_whole(b, &need, err);
+    case HOP_BACKWARD:
+        need.payload = HOP_GRADIENT;
+        need.from_part = hop_plan_next(b->plan, task->part);
+        return need.from_part < 0 ? HOP_OK : add_whole(b, &need, err);
+    case HOP_PROBE:
+        need.payload = HOP_PROBE_ACTIVATION;
+        need.from_part = hop_plan_previous(b->plan, task->part);
+        return need.from_part < 0 ? HOP_OK : add_probes(b, &need, err);
+    case HOP_STEP:
+        return add_derivatives(b, need, task->part, err);
+    default:
+        return HOP_OK;
+    }
+}
+
+hop_status hop_transfers_derive(const struct hop_plan *plan, const struct hop_schedule *schedule,
+                                struct hop_transfers *out, struct hop_error *err)
+{
+    struct builder b = {.plan = plan, .schedule = schedule};
+    hop_status status = HOP_OK;
+    HOP_TRY_DONE(hop_task_index_create(plan, schedule, &b.index, err));
+    for (int32_t d = 0; d < schedule->devices; d++)
+        for (int32_t i = 0; i < schedule->lists[d].count; i++)
+            HOP_TRY_DONE(add_needs(&b, d, i, err));
+    *out = (struct hop_transfers){.items = b.items, .count = (int32_t)b.count};
+    b.items = NULL;
+done:
+    hop_task_index_free(&b.index);
+    free(b.items);
+    return status;
+}
+
+void hop_transfers_free(struct hop_transfers *transfers)
+{
+    if (!transfers)
+        return;
+    free(transfers->items);
+    *transfers = (struct hop_transfers){0};
+}

@@ -1,0 +1,11 @@
+/* The strategies, one file each; a new one is a line here and one in registry.c. Private to
+ * src/strategy. */
+#ifndef HOP_STRATEGY_SYSTEMS_H
+#define HOP_STRATEGY_SYSTEMS_H
+
+#include "strategy/strategy.h"
+
+extern const struct hop_strategy hop_strategy_hybridop;
+extern const struct hop_strategy hop_strategy_single;
+
+#endif

@@ -1,0 +1,653 @@
+/* Greedy schedules, derived transfers, the checker and its promise about deadlocks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support_schedule.h"
+
+enum { PLANS = 1500, PLAYED = 400, TEXT = 4096 };
+
+static const int32_t four_devices[] = {0, 1, 2, 3};
+static const enum hop_gradient hybrid[] = {HOP_GRADIENT_ZEROTH_ORDER, HOP_GRADIENT_ZEROTH_ORDER,
+                                           HOP_GRADIENT_BACKPROP, HOP_GRADIENT_BACKPROP};
+
+static void assert_ok(hop_status status, const struct hop_error *err)
+{
+    if (status != HOP_OK)
+        fail_msg("%s", err->message);
+}
+
+static void assert_rejected(hop_status status, const struct hop_error *err, const char *part)
+{
+    if (status != HOP_INPUT || !strstr(err->message, part))
+        fail_msg("status %d, message '%s'; expected '%s'", (int)status, err->message, part);
+}
+
+static struct hop_schedule greedy(const struct hop_plan *plan)
+{
+    struct hop_error err = {0};
+    struct hop_schedule schedule = {0};
+    assert_ok(hop_schedule_greedy(plan, plan->micro_batches, plan->probes, &schedule, &err), &err);
+    return schedule;
+}
+
+static void assert_list(const struct hop_schedule *schedule, int32_t device, bool parts,
+                        const char *expected)
+{
+    char text[TEXT];
+    support_list_text(schedule, device, parts, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+/* Played by hand with every forward and backward taking 1. */
+static void small_hybrid_matches_hand(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    struct hop_schedule schedule = greedy(&plan);
+    assert_list(&schedule, 0, false, "F0 F1 P0 P1 S");
+    assert_list(&schedule, 1, false, "F0 F1 P0 P1 S");
+    assert_list(&schedule, 2, false, "F0 F1 P0 B0 P1 B1 S");
+    assert_list(&schedule, 3, false, "F0 B0 F1 B1 P0 P1 S");
+    assert_int_equal(hop_schedule_slots(&schedule, 0), 0);
+    assert_int_equal(hop_schedule_slots(&schedule, 2), 2);
+    assert_int_equal(hop_schedule_slots(&schedule, 3), 1);
+    assert_int_equal(hop_schedule_probe_batch(&schedule, 1), 1);
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+static void two_parts_on_one_device_match_hand(void **state)
+{
+    (void)state;
+    const int32_t devices[] = {0, 0};
+    struct hop_plan plan = support_plan(2, devices, hybrid + 1);
+    struct hop_schedule schedule = greedy(&plan);
+    assert_list(&schedule, 0, true, "0.F0 1.F0 1.B0 0.F1 1.F1 1.B1 0.P0 1.P0 0.P1 1.P1 0.S 1.S");
+    struct hop_error err = {0};
+    assert_ok(hop_schedule_check(&plan, &schedule, 1, &err), &err);
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+static void evaluation_runs_forward_only(void **state)
+{
+    (void)state;
+    const int32_t devices[] = {0, 1, 0};
+    const enum hop_gradient gradients[] = {HOP_GRADIENT_ZEROTH_ORDER, HOP_GRADIENT_BACKPROP,
+                                           HOP_GRADIENT_BACKPROP};
+    struct hop_plan plan = support_plan(3, devices, gradients);
+    struct hop_schedule schedule = {0};
+    struct hop_error err = {0};
+    assert_ok(hop_schedule_evaluation(&plan, 2, &schedule, &err), &err);
+    assert_list(&schedule, 0, true, "0.F0 2.F0 0.F1 2.F1");
+    assert_list(&schedule, 1, true, "1.F0 1.F1");
+    assert_ok(hop_schedule_check(&plan, &schedule, 1, &err), &err);
+    assert_int_equal(hop_schedule_slots(&schedule, 2), 0);
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+static void transfers_of_small_hybrid(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    struct hop_schedule schedule = greedy(&plan);
+    struct hop_transfers transfers;
+    struct hop_error err = {0};
+    assert_ok(hop_transfers_derive(&plan, &schedule, &transfers, &err), &err);
+    int32_t counts[HOP_PAYLOADS] = {0};
+    for (int32_t x = 0; x < transfers.count; x++) {
+        const struct hop_transfer *const t = &transfers.items[x];
+        counts[t->payload]++;
+        assert_int_equal(schedule.lists[t->from_device].tasks[t->from_task].part, t->from_part);
+        assert_int_equal(schedule.lists[t->to_device].tasks[t->to_task].part, t->to_part);
+        if (x)
+            assert_true(t[-1].to_device < t->to_device ||
+                        (t[-1].to_device == t->to_device && t[-1].to_task <= t->to_task));
+    }
+    assert_int_equal(counts[HOP_ACTIVATION], 3 * 2);
+    assert_int_equal(counts[HOP_PROBE_ACTIVATION], 3 * 2);
+    assert_int_equal(counts[HOP_GRADIENT], 1 * 2);
+    assert_int_equal(counts[HOP_DERIVATIVE], 2 * 2);
+    hop_transfers_free(&transfers);
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+/* Replays a schedule in predicted time, by rules written apart from the scheduler's. */
+struct replay {
+    const struct hop_plan *plan;
+    const struct hop_schedule *schedule;
+    double *start[8], *end[8]; /* (devices)(tasks); negative: not known yet */
+};
+
+static const struct hop_task *task_of(const struct replay *r, int32_t d, int32_t i)
+{
+    return &r->schedule->lists[d].tasks[i];
+}
+
+/* When the task of that kind ends; -1: not known, 0: there is none. */
+static double end_of(const struct replay *r, enum hop_task_kind kind, int32_t part, int32_t m)
+{
+    if (part < 0 || m < 0)
+        return 0;
+    const int32_t d = r->plan->parts[part].device;
+    for (int32_t i = 0; i < r->schedule->lists[d].count; i++) {
+        const struct hop_task *const task = task_of(r, d, i);
+        if (task->kind == kind && task->part == part && task->micro_batch == m)
+            return r->end[d][i];
+    }
+    return 0;
+}
+
+static int32_t cap_of(const struct hop_plan *plan, int32_t part)
+{
+    return 2 * (plan->part_count - plan->parts[part].stage) - 1;
+}
+
+static double later(double a, double b)
+{
+    return a < 0 || b < 0 ? -1 : a > b ? a : b;
+}
+
+/* When everything the task waits for is done; -1: not known yet. */
+static double ready_at(const struct replay *r, const struct hop_task *task)
+{
+    const struct hop_plan *const plan = r->plan;
+    const int32_t p = task->part, m = task->micro_batch, last = plan->part_count - 1;
+    const enum hop_gradient gradient = plan->parts[p].gradient;
+    double ready = 0;
+    switch (task->kind) {
+    case HOP_FORWARD:
+        ready = end_of(r, HOP_FORWARD, p - 1, m);
+        if (gradient == HOP_GRADIENT_BACKPROP)
+            ready = later(ready, end_of(r, HOP_BACKWARD, p, m - cap_of(plan, p)));
+        return ready;
+    case HOP_BACKWARD:
+        ready = end_of(r, HOP_FORWARD, p, m);
+        return p == last ? ready : later(ready, end_of(r, HOP_BACKWARD, p + 1, m));
+    case HOP_PROBE:
+        ready = end_of(r, HOP_PROBE, p - 1, m);
+        return p == last ? later(ready, end_of(r, HOP_FORWARD, p, m)) : ready;
+    default:
+        for (int32_t b = 0; b < r->schedule->micro_batches; b++) {
+            ready = later(ready, end_of(r, HOP_FORWARD, p, b));
+            ready = later(ready, end_of(r, HOP_BACKWARD, p, b));
+            ready = later(ready, end_of(r, HOP_PROBE, p, b));
+            if (gradient == HOP_GRADIENT_ZEROTH_ORDER)
+                ready = later(ready, end_of(r, HOP_PROBE, last, b));
+        }
+        return ready;
+    }
+}
+
+static double seconds_of(const struct replay *r, const struct hop_task *task)
+{
+    const struct hop_part *const part = &r->plan->parts[task->part];
+    const double factor[HOP_TASK_KINDS] = {
+        [HOP_FORWARD] = 1,
+        [HOP_BACKWARD] = part->backward_ratio,
+        [HOP_PROBE] = task->probe_hi - task->probe_lo,
+    };
+    return part->forward_seconds * factor[task->kind];
+}
+
+static bool advance(struct replay *r)
+{
+    bool moved = false;
+    for (int32_t d = 0; d < r->schedule->devices; d++) {
+        for (int32_t i = 0; i < r->schedule->lists[d].count; i++) {
+            if (r->end[d][i] >= 0)
+                continue;
+            const double ready = ready_at(r, task_of(r, d, i));
+            const double start = later(ready, i ? r->end[d][i - 1] : 0);
+            if (start < 0)
+                break;
+            r->start[d][i] = start;
+            r->end[d][i] = start + seconds_of(r, task_of(r, d, i));
+            moved = true;
+        }
+    }
+    return moved;
+}
+
+static void begin_replay(struct replay *r)
+{
+    for (int32_t d = 0; d < r->schedule->devices; d++) {
+        const int32_t count = r->schedule->lists[d].count;
+        r->start[d] = calloc((size_t)count + 1, sizeof(double));
+        r->end[d] = calloc((size_t)count + 1, sizeof(double));
+        for (int32_t i = 0; i < count; i++)
+            r->end[d][i] = -1;
+    }
+    while (advance(r))
+        ;
+}
+
+static void end_replay(struct replay *r)
+{
+    for (int32_t d = 0; d < r->schedule->devices; d++) {
+        free(r->start[d]);
+        free(r->end[d]);
+    }
+}
+
+static int32_t rank_of(enum hop_task_kind kind)
+{
+    const int32_t ranks[HOP_TASK_KINDS] = {
+        [HOP_BACKWARD] = 0, [HOP_FORWARD] = 1, [HOP_PROBE] = 2, [HOP_STEP] = 3};
+    return ranks[kind];
+}
+
+static bool goes_first(const struct hop_task *a, const struct hop_task *b)
+{
+    if (rank_of(a->kind) != rank_of(b->kind))
+        return rank_of(a->kind) < rank_of(b->kind);
+    return a->micro_batch < b->micro_batch;
+}
+
+/* Whenever a device starts a task, no other could have started earlier and none that was ready has
+ * a higher priority. */
+static void assert_priorities(const struct replay *r, int32_t d)
+{
+    for (int32_t i = 0; i < r->schedule->lists[d].count; i++) {
+        const double start = r->start[d][i];
+        assert_true(r->end[d][i] >= 0);
+        for (int32_t j = i + 1; j < r->schedule->lists[d].count; j++) {
+            const struct hop_task *const other = task_of(r, d, j);
+            const double ready = ready_at(r, other);
+            assert_true(later(ready, i ? r->end[d][i - 1] : 0) >= start);
+            assert_false(ready <= start && goes_first(other, task_of(r, d, i)));
+        }
+    }
+}
+
+static void assert_caps(const struct hop_plan *plan, const struct hop_schedule *schedule)
+{
+    for (int32_t p = 0; p < plan->part_count; p++) {
+        const int32_t slots = hop_schedule_slots(schedule, p);
+        if (plan->parts[p].gradient == HOP_GRADIENT_BACKPROP)
+            assert_in_range(slots, 1, (uint32_t)cap_of(plan, p));
+        else
+            assert_int_equal(slots, 0);
+    }
+}
+
+static void greedy_follows_its_rules(void **state)
+{
+    (void)state;
+    uint64_t random = 0x9e3779b97f4a7c15ull;
+    for (int32_t n = 0; n < PLANS; n++) {
+        struct hop_plan plan = support_random_plan(&random);
+        struct hop_schedule schedule = greedy(&plan);
+        struct hop_error err = {0};
+        int32_t window = 0;
+        assert_ok(hop_schedule_window(&plan, &schedule, 1, &window, &err), &err);
+        assert_ok(hop_schedule_check(&plan, &schedule, window, &err), &err);
+        assert_ok(hop_schedule_check(&plan, &schedule, window + 1, &err), &err);
+        if (window > 1)
+            assert_rejected(hop_schedule_check(&plan, &schedule, window - 1, &err), &err,
+                            "deadlocks");
+        assert_caps(&plan, &schedule);
+        struct replay replay = {.plan = &plan, .schedule = &schedule};
+        begin_replay(&replay);
+        for (int32_t d = 0; d < plan.devices; d++)
+            assert_priorities(&replay, d);
+        end_replay(&replay);
+        hop_schedule_free(&schedule);
+        hop_plan_free(&plan);
+    }
+}
+
+static void greedy_is_deterministic_and_encodes(void **state)
+{
+    (void)state;
+    uint64_t random = 77;
+    for (int32_t n = 0; n < 300; n++) {
+        struct hop_plan plan = support_random_plan(&random);
+        struct hop_schedule first = greedy(&plan), second = greedy(&plan), decoded = {0};
+        struct hop_error err = {0};
+        int32_t *words = NULL, *again = NULL;
+        size_t count = 0, count_again = 0;
+        assert_ok(hop_schedule_encode(&first, &words, &count, &err), &err);
+        assert_ok(hop_schedule_encode(&second, &again, &count_again, &err), &err);
+        assert_int_equal(count, count_again);
+        assert_memory_equal(words, again, count * sizeof *words);
+        free(again);
+        assert_ok(hop_schedule_decode(words, count, &decoded, &err), &err);
+        assert_ok(hop_schedule_encode(&decoded, &again, &count_again, &err), &err);
+        assert_int_equal(count, count_again);
+        assert_memory_equal(words, again, count * sizeof *words);
+        free(words);
+        free(again);
+        hop_schedule_free(&decoded);
+        hop_schedule_free(&second);
+        hop_schedule_free(&first);
+        hop_plan_free(&plan);
+    }
+}
+
+static void damaged_words_are_refused(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    struct hop_schedule schedule = greedy(&plan), decoded;
+    struct hop_error err = {0};
+    int32_t *words = NULL;
+    size_t count = 0;
+    assert_ok(hop_schedule_encode(&schedule, &words, &count, &err), &err);
+    for (size_t n = 0; n < count; n++)
+        assert_rejected(hop_schedule_decode(words, n, &decoded, &err), &err, "schedule message");
+    uint64_t random = 5;
+    for (int32_t n = 0; n < 20000; n++) {
+        const size_t at = (size_t)support_between(&random, 0, (int32_t)count - 1);
+        const int32_t kept = words[at];
+        words[at] = support_between(&random, 0, 1) ? (int32_t)support_random(&random)
+                                                   : support_between(&random, -2, 30);
+        if (hop_schedule_decode(words, count, &decoded, &err) == HOP_OK) {
+            (void)hop_schedule_check(&plan, &decoded, 2, &err);
+            hop_schedule_free(&decoded);
+        }
+        words[at] = kept;
+    }
+    free(words);
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+static struct hop_task remove_task(struct hop_schedule *schedule, int32_t d, int32_t i)
+{
+    struct hop_task_list *const list = &schedule->lists[d];
+    const struct hop_task task = list->tasks[i];
+    memmove(&list->tasks[i], &list->tasks[i + 1],
+            (size_t)(list->count - i - 1) * sizeof *list->tasks);
+    list->count--;
+    return task;
+}
+
+static void insert_task(struct hop_schedule *schedule, int32_t d, int32_t i, struct hop_task task)
+{
+    struct hop_task_list *const list = &schedule->lists[d];
+    memmove(&list->tasks[i + 1], &list->tasks[i], (size_t)(list->count - i) * sizeof *list->tasks);
+    list->tasks[i] = task;
+    list->count++;
+}
+
+enum mutation { DROP, DOUBLE, WRONG_DEVICE, MUTATIONS };
+
+static void assert_mutation_named(const struct hop_plan *plan, const struct hop_schedule *schedule,
+                                  int32_t d, int32_t i, enum mutation mutation)
+{
+    struct hop_schedule changed = support_copy(schedule);
+    struct hop_error err = {0};
+    const struct hop_task task = changed.lists[d].tasks[i];
+    char name[HOP_TASK_TEXT];
+    hop_task_describe(&task, name, sizeof name);
+    if (mutation == DOUBLE)
+        insert_task(&changed, d, i, task);
+    else
+        remove_task(&changed, d, i);
+    if (mutation == WRONG_DEVICE) {
+        const int32_t other = (d + 1) % plan->devices;
+        insert_task(&changed, other, changed.lists[other].count, task);
+    }
+    assert_rejected(hop_schedule_check(plan, &changed, 8, &err), &err, name);
+    hop_schedule_free(&changed);
+}
+
+static void single_mutations_are_named(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    plan.probes = 3;
+    struct hop_schedule schedule = greedy(&plan);
+    for (int32_t d = 0; d < schedule.devices; d++)
+        for (int32_t i = 0; i < schedule.lists[d].count; i++)
+            for (int32_t mutation = DROP; mutation < MUTATIONS; mutation++)
+                assert_mutation_named(&plan, &schedule, d, i, (enum mutation)mutation);
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+/* Must `a` come before `b` in a list, whatever the other devices do? */
+static bool must_precede(const struct hop_task *a, const struct hop_task *b, int32_t last)
+{
+    if (a->part != b->part)
+        return false;
+    if (b->kind == HOP_STEP)
+        return true;
+    return a->kind == HOP_FORWARD && a->micro_batch == b->micro_batch &&
+           (b->kind == HOP_BACKWARD || (b->kind == HOP_PROBE && b->part == last));
+}
+
+static void swaps_across_a_dependency_are_named(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    struct hop_schedule schedule = greedy(&plan);
+    int32_t swaps = 0;
+    for (int32_t d = 0; d < schedule.devices; d++) {
+        for (int32_t i = 0; i + 1 < schedule.lists[d].count; i++) {
+            struct hop_task *const list = schedule.lists[d].tasks;
+            for (int32_t j = i + 1; j < schedule.lists[d].count; j++) {
+                if (!must_precede(&list[i], &list[j], 3))
+                    continue;
+                struct hop_schedule moved = support_copy(&schedule);
+                struct hop_error err = {0};
+                insert_task(&moved, d, i, remove_task(&moved, d, j));
+                assert_rejected(hop_schedule_check(&plan, &moved, 8, &err), &err, "of part");
+                hop_schedule_free(&moved);
+                swaps++;
+            }
+        }
+    }
+    assert_true(swaps > 20);
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+static void wrong_fields_are_named(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    struct hop_schedule schedule = greedy(&plan);
+    struct hop_error err = {0};
+    struct hop_task *const task = &schedule.lists[2].tasks[0];
+    const struct hop_task kept = *task;
+    const struct {
+        struct hop_task task;
+        const char *message;
+    } cases[] = {
+        {{HOP_FORWARD, 9, 0, 0, 0}, "FORWARD of part 9, micro-batch 0: the plan has no such part"},
+        {{HOP_FORWARD, 2, 2, 0, 0},
+         "FORWARD of part 2, micro-batch 2: there is no such micro-batch"},
+        {{HOP_STEP, 2, 0, 0, 0}, "STEP of part 2, micro-batch 0: there is no such micro-batch"},
+        {{HOP_FORWARD, 2, 0, 0, 1}, "there are no such probes"},
+        {{HOP_PROBE, 2, 0, 0, 2},
+         "PROBE of part 2, micro-batch 0, probes [0, 2): there are no such"},
+        {{HOP_PROBE, 2, 0, 0, 0}, "there are no such probes"},
+        {{HOP_REDUCE, 2, 0, 0, 0}, "REDUCE of part 2, micro-batch 0 is nothing the plan asks for"},
+        {{HOP_EXIT_PROBE, 2, 0, 0, 0}, "EXIT_PROBE of part 2, micro-batch 0 is nothing the plan"},
+        {{HOP_FORWARD, 1, 0, 0, 0}, "is on another device than its part"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        *task = cases[i].task;
+        assert_rejected(hop_schedule_check(&plan, &schedule, 2, &err), &err, cases[i].message);
+    }
+    *task = kept;
+    assert_rejected(hop_schedule_check(&plan, &schedule, 0, &err), &err, "0 buffers");
+    plan.devices++;
+    assert_rejected(hop_schedule_check(&plan, &schedule, 2, &err), &err, "4 devices");
+    plan.devices--;
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+/* The front runs 6 forwards ahead before its probe; the back wants the probe after 3 of them. */
+static void window_cycle_is_named_and_real(void **state)
+{
+    (void)state;
+    const int32_t devices[] = {0, 1};
+    struct hop_plan plan = support_plan(2, devices, hybrid + 1);
+    plan.micro_batches = 6;
+    struct hop_schedule schedule = greedy(&plan);
+    struct hop_task_list *const back = &schedule.lists[1];
+    int32_t probe = 0;
+    while (back->tasks[probe].kind != HOP_PROBE)
+        probe++;
+    insert_task(&schedule, 1, 6, remove_task(&schedule, 1, probe));
+    assert_list(&schedule, 1, false, "F0 B0 F1 B1 F2 B2 P0 F3 B3 F4 B4 F5 B5 P1 P2 P3 P4 P5 S");
+    struct hop_error err = {0};
+    assert_rejected(hop_schedule_check(&plan, &schedule, 1, &err), &err,
+                    "with 1 buffer it deadlocks: ");
+    assert_non_null(strstr(err.message, "PROBE of part 1, micro-batch 0"));
+    assert_non_null(strstr(err.message, "PROBE of part 0, micro-batch 0"));
+    int32_t window = 0;
+    assert_ok(hop_schedule_window(&plan, &schedule, 1, &window, &err), &err);
+    assert_int_equal(window, 2);
+    uint64_t random = 3;
+    assert_false(support_play(&plan, &schedule, 1, &random));
+    assert_true(support_play(&plan, &schedule, 2, &random));
+    assert_ok(hop_schedule_window(&plan, &schedule, 5, &window, &err), &err);
+    assert_int_equal(window, 5);
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+/* Splits some probe tasks in two, each side its own way. */
+static void split_probes(struct hop_schedule *schedule, uint64_t *random)
+{
+    for (int32_t d = 0; d < schedule->devices; d++) {
+        struct hop_task_list *const list = &schedule->lists[d];
+        struct hop_task *const tasks = calloc(2 * (size_t)list->count + 2, sizeof *tasks);
+        int32_t n = 0;
+        for (int32_t i = 0; i < list->count; i++) {
+            tasks[n++] = list->tasks[i];
+            const int32_t lo = list->tasks[i].probe_lo, hi = list->tasks[i].probe_hi;
+            if (list->tasks[i].kind != HOP_PROBE || hi - lo < 2 || !support_between(random, 0, 1))
+                continue;
+            tasks[n] = tasks[n - 1];
+            tasks[n].probe_lo = tasks[n - 1].probe_hi = support_between(random, lo + 1, hi - 1);
+            n++;
+        }
+        free(list->tasks);
+        list->tasks = tasks;
+        list->count = n;
+    }
+}
+
+static void swap_two(struct hop_schedule *schedule, uint64_t *random)
+{
+    struct hop_task_list *const list =
+        &schedule->lists[support_between(random, 0, schedule->devices - 1)];
+    if (list->count < 2)
+        return;
+    struct hop_task *const a = &list->tasks[support_between(random, 0, list->count - 1)];
+    struct hop_task *const b = &list->tasks[support_between(random, 0, list->count - 1)];
+    const struct hop_task kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* Property: accepted schedules finish whatever the order of events, cycles really get stuck. */
+static void verdict_agrees_with_play(void **state)
+{
+    (void)state;
+    uint64_t random = 0xabcdef12345ull;
+    int32_t accepted = 0, cycles = 0, swapped_cycles = 0;
+    for (int32_t n = 0; n < PLAYED; n++) {
+        struct hop_plan plan = support_random_plan(&random);
+        struct hop_schedule schedule = greedy(&plan);
+        split_probes(&schedule, &random);
+        for (int32_t window = 1; window <= 3; window++) {
+            const bool swapped = window == 3;
+            if (swapped)
+                swap_two(&schedule, &random);
+            struct hop_error err = {0};
+            if (hop_schedule_check(&plan, &schedule, window, &err) == HOP_OK) {
+                assert_true(support_play(&plan, &schedule, window, &random));
+                accepted++;
+            } else if (strstr(err.message, "deadlocks")) {
+                assert_false(support_play(&plan, &schedule, window, &random));
+                cycles++;
+                swapped_cycles += swapped;
+            }
+        }
+        hop_schedule_free(&schedule);
+        hop_plan_free(&plan);
+    }
+    assert_true(accepted > PLAYED / 2);
+    assert_true(cycles > 20);
+    assert_true(swapped_cycles > 5);
+}
+
+/* No window helps against a cycle of plain dependencies. */
+static void wrong_order_has_no_window(void **state)
+{
+    (void)state;
+    const int32_t devices[] = {0, 1};
+    struct hop_plan plan = support_plan(2, devices, hybrid + 2);
+    struct hop_schedule schedule = greedy(&plan);
+    assert_list(&schedule, 0, false, "F0 F1 B0 B1 S");
+    insert_task(&schedule, 0, 1, remove_task(&schedule, 0, 2));
+    insert_task(&schedule, 1, 0, remove_task(&schedule, 1, 2));
+    assert_list(&schedule, 1, false, "F1 F0 B0 B1 S");
+    struct hop_error err = {0};
+    int32_t window = -7;
+    assert_rejected(hop_schedule_window(&plan, &schedule, 1, &window, &err), &err, "deadlocks");
+    assert_int_equal(window, -7);
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+static void missing_partner_is_named(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    plan.probes = 2;
+    struct hop_schedule schedule = greedy(&plan);
+    struct hop_transfers transfers;
+    struct hop_error err = {0};
+    schedule.lists[1].tasks[2].probe_hi = 1;
+    assert_rejected(hop_transfers_derive(&plan, &schedule, &transfers, &err), &err,
+                    "PROBE of part 2, micro-batch 0, probes [0, 2) needs the probe activation of "
+                    "PROBE of part 1, micro-batch 0, probes [0, 2), which is missing");
+    remove_task(&schedule, 1, 0);
+    assert_rejected(hop_transfers_derive(&plan, &schedule, &transfers, &err), &err,
+                    "FORWARD of part 2, micro-batch 0 needs the activation of FORWARD of part 1, "
+                    "micro-batch 0, which is missing");
+    assert_rejected(hop_schedule_greedy(&plan, 0, 1, &schedule, &err), &err, "0 micro-batches");
+    assert_rejected(hop_schedule_greedy(&plan, 1, -1, &schedule, &err), &err, "-1 probes");
+    assert_rejected(hop_schedule_evaluation(&plan, 0, &schedule, &err), &err, "0 micro-batches");
+    hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_hybrid_matches_hand),
+        cmocka_unit_test(two_parts_on_one_device_match_hand),
+        cmocka_unit_test(evaluation_runs_forward_only),
+        cmocka_unit_test(transfers_of_small_hybrid),
+        cmocka_unit_test(greedy_follows_its_rules),
+        cmocka_unit_test(greedy_is_deterministic_and_encodes),
+        cmocka_unit_test(damaged_words_are_refused),
+        cmocka_unit_test(single_mutations_are_named),
+        cmocka_unit_test(swaps_across_a_dependency_are_named),
+        cmocka_unit_test(wrong_fields_are_named),
+        cmocka_unit_test(window_cycle_is_named_and_real),
+        cmocka_unit_test(verdict_agrees_with_play),
+        cmocka_unit_test(wrong_order_has_no_window),
+        cmocka_unit_test(missing_partner_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
