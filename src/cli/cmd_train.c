@@ -2,6 +2,7 @@
 #include <argp.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -17,15 +18,17 @@ struct options {
 
 enum { KEY_RESUME = 512, KEY_DRY_RUN, KEY_KEYS };
 
+/* Sections are one level deep. */
 static void print_fields(const struct hop_field *fields, const char *section)
 {
     for (; fields->key; fields++) {
-        char name[128];
-        snprintf(name, sizeof name, "%s%s%s", section, section[0] ? "." : "", fields->key);
+        const int indent = 24 - (int)strlen(section);
         if (fields->type == HOP_FIELD_SECTION)
-            print_fields(fields->fields, name);
+            print_fields(fields->fields, fields->key);
+        else if (section[0])
+            printf("  %s.%-*s %s\n", section, indent - 1, fields->key, fields->help);
         else
-            printf("  %-24s %s\n", name, fields->help);
+            printf("  %-*s %s\n", indent, fields->key, fields->help);
     }
 }
 

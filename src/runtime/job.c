@@ -302,7 +302,7 @@ hop_status hop_job_lora(const struct hop_job *job, struct hop_lora_config *out,
     if (job->lora.targets.count == 0)
         return hop_fail(err, HOP_INPUT, "lora.targets: empty; name at least one projection");
     for (size_t i = 0; i < job->lora.targets.count; i++) {
-        enum hop_target target;
+        enum hop_target target = HOP_Q_PROJ;
         HOP_TRY(find_target(job->lora.targets.items[i], &target, err));
         lora.targets[target] = true;
     }

@@ -140,7 +140,10 @@ static void take_foreign_line(struct follow *follow, const char *line)
     found = strstr(line, "PID ");
     if (found && strstr(line, "RUNNING AT"))
         sscanf(found, "PID %ld", &follow->dead_pid);
-    snprintf(follow->tail[follow->tail_count++ % TAIL_LINES], sizeof follow->tail[0], "%s", line);
+    char *const kept = follow->tail[follow->tail_count++ % TAIL_LINES];
+    const size_t n = strnlen(line, sizeof follow->tail[0] - 1);
+    memcpy(kept, line, n);
+    kept[n] = '\0';
 }
 
 static void take_line(struct follow *follow)

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "io/json.h"
+#include "model/adapter.h"
 #include "model/config.h"
 #include "report/table.h"
 #include "strategy/strategy.h"
