@@ -12,12 +12,12 @@
 
 struct hop_device {
     char *name;
-    char *host;    /* NULL: this machine */
-    char *profile; /* NULL: none; else the file it came from */
-    char *backend; /* name of a numeric backend */
-    bool bp;       /* BP-capable */
-    double rate;   /* forward rate; only ratios between devices matter */
-    double memory; /* bytes a stage may use; 0: not limited */
+    char *host;      /* NULL: this machine */
+    char *profile;   /* NULL: none; else the file it came from */
+    char *backend;   /* name of a numeric backend */
+    bool bp;         /* BP-capable */
+    double rate;     /* forward rate; only ratios between devices matter */
+    double memory;   /* bytes a stage may use; 0: not limited */
     int32_t threads; /* 0: the device's share of its machine's cores */
 };
 
@@ -28,8 +28,8 @@ struct hop_cluster {
     bool share_files; /* ranks that can open the very same model files map them (default true) */
 };
 
-/* From the parsed cluster object. Names are unique, non-empty; unknown keys suggest the nearest; `profile`
- * is looked up next to the file, then in profiles/ of the program. */
+/* From the parsed cluster object. Names are unique, non-empty; unknown keys suggest the nearest;
+ * `profile` is looked up next to the file, then in profiles/ of the program. */
 hop_status hop_cluster_parse(const json_t *object, const char *where, struct hop_cluster *out,
                              struct hop_error *err);
 hop_status hop_cluster_load(const char *path, struct hop_cluster *out, struct hop_error *err);

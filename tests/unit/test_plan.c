@@ -1,0 +1,240 @@
+/* Plans: rules, neighbours, JSON there and back, bad files. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "io/json.h"
+#include "support_schedule.h"
+
+static const char *const names[] = {"npu0", "npu1", "gpu0", "gpu1", "gpu2", "gpu3"};
+static const int32_t devices[] = {0, 1, 2, 3};
+static const enum hop_gradient hybrid[] = {HOP_GRADIENT_ZEROTH_ORDER, HOP_GRADIENT_ZEROTH_ORDER,
+                                           HOP_GRADIENT_BACKPROP, HOP_GRADIENT_BACKPROP};
+
+static void assert_message(hop_status status, const struct hop_error *err, hop_status expected,
+                           const char *message)
+{
+    if (status != expected || !strstr(err->message, message))
+        fail_msg("status %d, message '%s'; expected status %d, '%s'", (int)status, err->message,
+                 (int)expected, message);
+    assert_null(strchr(err->message, '\n'));
+}
+
+static void neighbours_do_not_need_order(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, devices, hybrid);
+    const struct hop_part first = plan.parts[0];
+    plan.parts[0] = plan.parts[3];
+    plan.parts[3] = first;
+    struct hop_error err = {0};
+    assert_int_equal(hop_plan_check(&plan, &err), HOP_OK);
+    assert_int_equal(hop_plan_previous(&plan, 3), -1);
+    assert_int_equal(hop_plan_next(&plan, 3), 1);
+    assert_int_equal(hop_plan_previous(&plan, 0), 2);
+    assert_int_equal(hop_plan_next(&plan, 0), -1);
+    assert_int_equal(hop_plan_head(&plan, 1), 0);
+    assert_true(hop_plan_sends_gradient(&plan, 0));
+    assert_false(hop_plan_sends_gradient(&plan, 2));
+    assert_false(hop_plan_sends_gradient(&plan, 3));
+    assert_true(hop_plan_has_zeroth_order(&plan));
+    hop_plan_free(&plan);
+    hop_plan_free(NULL);
+}
+
+static void first_stage_may_only_embed(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(2, devices, hybrid + 2);
+    struct hop_error err = {0};
+    plan.parts[0].hi = plan.parts[1].lo = 0;
+    assert_int_equal(hop_plan_check(&plan, &err), HOP_OK);
+    plan.parts[0].hi = plan.parts[1].lo = 2;
+    assert_message(hop_plan_check(&plan, &err), &err, HOP_INPUT, "plan: part 1 holds no block");
+    hop_plan_free(&plan);
+}
+
+static void broken_plans_are_named(void **state)
+{
+    (void)state;
+    struct hop_plan good = support_plan(4, devices, hybrid);
+    struct hop_part parts[4], *const kept = good.parts;
+    memcpy(parts, good.parts, sizeof parts);
+    struct hop_plan plan = good;
+    plan.parts = parts;
+    struct hop_error err = {0};
+#define BREAKS(change, status, message)                                                            \
+    do {                                                                                           \
+        change;                                                                                    \
+        assert_message(hop_plan_check(&plan, &err), &err, status, message);                        \
+        plan = good;                                                                               \
+        plan.parts = parts;                                                                        \
+        memcpy(parts, kept, sizeof parts);                                                         \
+    } while (0)
+    BREAKS(plan.blocks = 5, HOP_INPUT, "plan: the last stage ends at block 4; the model has 5");
+    BREAKS(plan.blocks = 0, HOP_INPUT, "plan: 0 blocks");
+    BREAKS(plan.micro_batches = 0, HOP_INPUT, "plan: 0 micro-batches");
+    BREAKS(plan.probes = -1, HOP_INPUT, "-1 probes");
+    BREAKS(plan.part_count = 0, HOP_INPUT, "0 parts");
+    BREAKS(parts[2].device = 4, HOP_INPUT, "plan: part 2 is on device 4; there are 4 devices");
+    BREAKS(parts[2].stage = 4, HOP_INPUT, "plan: part 2 has stage 4; stages are 0 to 3");
+    BREAKS(parts[2].stage = 1, HOP_INPUT, "plan: no part has stage 2");
+    BREAKS(parts[2].lo = 1, HOP_INPUT,
+           "plan: part 2 (stage 2) begins at block 1; the stage before");
+    BREAKS(parts[1].hi = 9, HOP_INPUT,
+           "plan: part 1 holds blocks [1, 9); the model has blocks [0, 4)");
+    BREAKS(parts[1].lo = -1, HOP_INPUT, "plan: part 1 holds blocks [-1, 2)");
+    BREAKS(parts[3].gradient = HOP_GRADIENT_ZEROTH_ORDER, HOP_INPUT,
+           "plan: part 3 (stage 3) is zeroth-order behind part 2");
+    BREAKS(parts[3].gradient = HOP_GRADIENT_NONE, HOP_INPUT, "part 3 (stage 3) is none behind");
+    BREAKS(parts[3].gradient = (enum hop_gradient)7, HOP_INPUT,
+           "part 3 has no known gradient mode");
+    BREAKS(parts[0].forward_seconds = NAN, HOP_INPUT, "part 0 has forward_seconds nan");
+    BREAKS(parts[0].backward_ratio = -1, HOP_INPUT, "backward_ratio -1");
+    BREAKS(parts[3].pipeline = 1, HOP_UNSUPPORTED, "plan: part 3 is in pipeline 1");
+    BREAKS(parts[0].sample_hi = 0.5, HOP_UNSUPPORTED, "plan: part 0 takes the share [0, 0.5)");
+    BREAKS(parts[0].tensor_lo = 0.5, HOP_UNSUPPORTED, "tensor share [0.5, 1)");
+#undef BREAKS
+    hop_plan_free(&good);
+}
+
+static void assert_same(const struct hop_plan *a, const struct hop_plan *b)
+{
+    assert_string_equal(a->strategy, b->strategy);
+    assert_int_equal(a->blocks, b->blocks);
+    assert_int_equal(a->devices, b->devices);
+    assert_int_equal(a->micro_batches, b->micro_batches);
+    assert_int_equal(a->probes, b->probes);
+    assert_int_equal(a->micro_batch_samples, b->micro_batch_samples);
+    assert_int_equal(a->part_count, b->part_count);
+    for (int32_t p = 0; p < a->part_count; p++) {
+        const struct hop_part *const x = &a->parts[p], *const y = &b->parts[p];
+        assert_int_equal(x->device, y->device);
+        assert_int_equal(x->pipeline, y->pipeline);
+        assert_int_equal(x->stage, y->stage);
+        assert_int_equal(x->lo, y->lo);
+        assert_int_equal(x->hi, y->hi);
+        assert_int_equal(x->gradient, y->gradient);
+        assert_true(x->sample_lo == y->sample_lo && x->sample_hi == y->sample_hi);
+        assert_true(x->tensor_lo == y->tensor_lo && x->tensor_hi == y->tensor_hi);
+        assert_true(x->forward_seconds == y->forward_seconds);
+        assert_true(x->backward_ratio == y->backward_ratio);
+    }
+}
+
+static void json_round_trip(void **state)
+{
+    (void)state;
+    uint64_t random = 11;
+    for (int32_t n = 0; n < 500; n++) {
+        struct hop_plan plan = support_random_plan(&random), back;
+        struct hop_error err = {0};
+        plan.micro_batch_samples = support_between(&random, 0, 3);
+        plan.parts[0].forward_seconds = support_between(&random, 1, 1000) / 7.0;
+        json_t *const object = hop_plan_json(&plan, names);
+        assert_non_null(object);
+        char *const text = json_dumps(object, 0);
+        json_t *parsed = NULL;
+        assert_int_equal(hop_json_parse(text, strlen(text), "text", &parsed, &err), HOP_OK);
+        if (hop_plan_parse(parsed, "plan.json", names, plan.devices, &back, &err) != HOP_OK)
+            fail_msg("%s", err.message);
+        assert_same(&plan, &back);
+        free(text);
+        json_decref(parsed);
+        json_decref(object);
+        hop_plan_free(&back);
+        hop_plan_free(&plan);
+    }
+}
+
+static void json_follows_the_contract(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, devices, hybrid);
+    plan.micro_batch_samples = 2;
+    json_t *const object = hop_plan_json(&plan, names);
+    const json_t *const part = json_array_get(json_object_get(object, "parts"), 1);
+    char *const text = json_dumps(part, JSON_COMPACT);
+    assert_string_equal(
+        text, "{\"device\":\"npu1\",\"pipeline\":0,\"stage\":1,\"blocks\":[1,2],"
+              "\"gradient\":\"zeroth-order\",\"sample_share\":[0.0,1.0],\"tensor\":[0.0,1.0],"
+              "\"forward_seconds\":1.0,\"backward_ratio\":1.0,\"samples\":[0,2]}");
+    assert_true(json_is_true(json_object_get(object, "feasible")));
+    assert_int_equal(json_integer_value(json_object_get(object, "micro_batches")), 2);
+    free(text);
+    json_decref(object);
+    hop_plan_free(&plan);
+}
+
+static void parse_text(const char *text, hop_status expected, const char *message)
+{
+    json_t *object = NULL;
+    struct hop_error err = {0};
+    struct hop_plan plan;
+    assert_int_equal(hop_json_parse(text, strlen(text), "text", &object, &err), HOP_OK);
+    const hop_status status = hop_plan_parse(object, "p.json", names, 4, &plan, &err);
+    json_decref(object);
+    if (expected == HOP_OK) {
+        if (status != HOP_OK)
+            fail_msg("%s", err.message);
+        hop_plan_free(&plan);
+        return;
+    }
+    assert_message(status, &err, expected, message);
+}
+
+static void bad_files_are_named(void **state)
+{
+    (void)state;
+    parse_text("{\"parts\": [{\"device\": \"gpu0\", \"blocks\": [0, 4]}]}", HOP_OK, "");
+    parse_text("[]", HOP_INPUT, "p.json: a plan is a map");
+    parse_text("{}", HOP_INPUT, "p.json: parts: a list of at least one part");
+    parse_text("{\"parts\": [3]}", HOP_INPUT, "p.json: parts[0]: a map is needed");
+    parse_text("{\"feasible\": false, \"reason\": \"npu0 lacks 1 GB\", \"parts\": []}", HOP_INPUT,
+               "p.json: the plan is not feasible: npu0 lacks 1 GB");
+    parse_text("{\"parts\": [{\"device\": \"gpu9\", \"blocks\": [0, 4]}]}", HOP_INPUT,
+               "p.json: parts[0]: device: there is no 'gpu9'; did you mean 'gpu");
+    parse_text("{\"parts\": [{\"blocks\": [0, 4]}]}", HOP_INPUT,
+               "parts[0]: device: there is no ''");
+    parse_text("{\"parts\": [{\"device\": \"gpu0\"}]}", HOP_INPUT, "parts[0]: blocks: a range");
+    parse_text("{\"parts\": [{\"device\": \"gpu0\", \"blocks\": [0]}]}", HOP_INPUT,
+               "parts[0]: blocks: a list of two numbers");
+    parse_text("{\"parts\": [{\"device\": \"gpu0\", \"blocks\": [0, 1.5]}]}", HOP_INPUT,
+               "parts[0]: blocks: a range");
+    parse_text("{\"parts\": [{\"device\": \"gpu0\", \"blocks\": [0, 1e300]}]}", HOP_INPUT,
+               "parts[0]: blocks: a range");
+    parse_text("{\"parts\": [{\"device\": \"gpu0\", \"blocks\": [0, 4], \"stage\": \"x\"}]}",
+               HOP_INPUT, "p.json: parts[0]");
+    parse_text(
+        "{\"parts\": [{\"device\": \"gpu0\", \"blocks\": [0, 4], \"gradient\": \"backprob\"}]}",
+        HOP_INPUT, "gradient: there is no 'backprob'; did you mean 'backprop'?");
+    parse_text("{\"blocks\": 6, \"parts\": [{\"device\": \"gpu0\", \"blocks\": [0, 4]}]}",
+               HOP_INPUT, "p.json: plan: the last stage ends at block 4; the model has 6 blocks");
+    parse_text(
+        "{\"micro_batch_samples\": 2, \"parts\": [{\"device\": \"gpu0\", \"blocks\": [0, 4], "
+        "\"samples\": [0, 1]}]}",
+        HOP_UNSUPPORTED, "takes the share [0, 0.5) of the samples");
+    parse_text("{\"micro_batches\": 99999999999, \"parts\": []}", HOP_INPUT,
+               "p.json: micro_batches: 99999999999 is out of range");
+    parse_text("{\"strategy\": \"a name that is longer than any of them\", \"parts\": []}",
+               HOP_INPUT, "is too long");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neighbours_do_not_need_order),
+        cmocka_unit_test(first_stage_may_only_embed),
+        cmocka_unit_test(broken_plans_are_named),
+        cmocka_unit_test(json_round_trip),
+        cmocka_unit_test(json_follows_the_contract),
+        cmocka_unit_test(bad_files_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
