@@ -15,7 +15,8 @@ hop_status hop_yaml_load(const char *path, json_t **out, struct hop_error *err);
 /* `where` names the text in messages. Used for --set values: "[q_proj, v_proj]", "3", "text". */
 hop_status hop_yaml_parse(const char *text, size_t length, const char *where, json_t **out,
                           struct hop_error *err);
-/* Block style, keys in insertion order. Reading the text back gives the same value. */
+/* Appends block-style text, keys in insertion order, lists of scalars on one line. Reading the text
+ * back gives the same value. */
 hop_status hop_yaml_write(const json_t *value, struct hop_string *out, struct hop_error *err);
 
 #endif
