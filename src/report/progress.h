@@ -11,6 +11,7 @@ struct hop_progress {
     bool terminal; /* redraw one line; else print a line every few seconds and at the last step */
     int32_t width; /* columns of the terminal */
     double last_print;
+    bool open; /* a live line stands without its line break */
 };
 
 struct hop_progress_line {
@@ -19,7 +20,8 @@ struct hop_progress_line {
     double eta; /* seconds left */
 };
 
-/* "step 12/200  loss 1.234  lr 3.0e-03  |g| 0.91  210 samples/s  4.1k tokens/s  util 83%  eta 0:42" */
+/* Appends to out, in one line: "step 12/200  loss 1.234  lr 3.0e-03  |g| 0.91  210 samples/s
+ * 4.1k tokens/s  util 83%  eta 0:42". */
 hop_status hop_progress_format(const struct hop_progress_line *line, struct hop_string *out,
                                struct hop_error *err);
 void hop_progress_show(struct hop_progress *progress, const struct hop_progress_line *line);

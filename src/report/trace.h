@@ -6,7 +6,8 @@
 #include "schedule/plan.h"
 #include "schedule/timeline.h"
 
-/* One process row a device (named), complete events with micro-batch, probes and part as arguments. */
+/* One process row a device (named), one thread row a part inside it, complete events with step,
+ * micro-batch, probes and part as arguments. */
 hop_status hop_trace_save(const char *path, const struct hop_timeline *timeline,
                           const struct hop_plan *plan, const char *const *device_names,
                           struct hop_error *err);
