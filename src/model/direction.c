@@ -52,7 +52,7 @@ void hop_parameters_add_directions(struct hop_parameters *parameters, uint64_t s
                             .directions = directions,
                             .coefficients = coefficients,
                             .count = count};
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (parameters->total > 16 * CHUNK)
     for (size_t p = 0; p < parameters->count; p++) {
         const struct hop_parameter *const item = &parameters->items[p];
         for (size_t begin = 0; begin < item->count; begin += CHUNK) {

@@ -3,6 +3,9 @@
 
 #include "model/stage_internal.h"
 
+/* Below this a team of threads costs more than it saves. */
+enum { SERIAL_ELEMENTS = 1 << 15 };
+
 /* to = values + epsilon * z for one factor of one probe. */
 static void perturb(const struct hop_stage *stage, const struct hop_batch *batch,
                     const struct hop_probe_set *set, const struct hop_parameter *item,
@@ -28,7 +31,7 @@ static hop_status perturb_all(struct hop_stage *stage, const struct hop_batch *b
     void *const perturbed = hop__scratch(stage, stage->layout.scratch.perturbed);
     float *const to = stage->ops->host_memory ? perturbed : stage->mirror;
     const size_t probes = (size_t)set->count;
-#pragma omp parallel for collapse(2) schedule(dynamic)
+#pragma omp parallel for collapse(2) schedule(dynamic) if (parameters->total > SERIAL_ELEMENTS)
     for (size_t p = 0; p < parameters->count; p++) {
         for (size_t q = 0; q < probes; q++) {
             const struct hop_parameter *const item = &parameters->items[p];

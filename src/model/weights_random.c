@@ -15,7 +15,7 @@ static void fill_random(const struct hop_random_key *key, const struct hop_tenso
     const size_t total = (size_t)(matrix ? want->shape[0] * want->shape[1] : want->shape[0]);
     const float scale = matrix ? 1 / sqrtf((float)want->shape[1]) : 0;
     const float shift = matrix ? 0 : 1;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (total > 16 * CHUNK)
     for (size_t begin = 0; begin < total; begin += CHUNK) {
         float values[CHUNK];
         const size_t n = total - begin < CHUNK ? total - begin : CHUNK;

@@ -6,6 +6,9 @@
 #include "base/memory.h"
 #include "train/clip.h"
 
+/* Below this a team of threads costs more than it saves. */
+enum { SERIAL_ELEMENTS = 1 << 16 };
+
 struct hop_adamw_options hop_adamw_default(void)
 {
     return (struct hop_adamw_options){.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8};
@@ -61,7 +64,7 @@ hop_status hop_adamw_step(struct hop_adamw *adamw, const struct hop_adamw_option
     const float rate = (float)(learning_rate / correction1);
     const float root = (float)(1 / sqrt(correction2)), epsilon = (float)options->epsilon;
     float *const m = adamw->exp_avg, *const v = adamw->exp_avg_sq;
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (adamw->n > SERIAL_ELEMENTS)
     for (size_t i = 0; i < adamw->n; i++) {
         const float g = gradients[i];
         m[i] = beta1 * m[i] + rest1 * g;
