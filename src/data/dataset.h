@@ -1,7 +1,7 @@
 /* Data files read, tokenized and masked: what training and evaluation iterate over.
  *
- * Labels follow Hugging Face: labels[i] belongs to ids[i] and is -100 where no loss counts; position i
- * predicts labels[i + 1]. labels[0] therefore never counts. */
+ * Labels follow Hugging Face: labels[i] belongs to ids[i] and is -100 where no loss counts;
+ * position i predicts labels[i + 1]. labels[0] therefore never counts. */
 #ifndef HOP_DATA_DATASET_H
 #define HOP_DATA_DATASET_H
 
@@ -15,9 +15,9 @@ enum { HOP_LABEL_IGNORED = -100 };
 
 struct hop_example {
     int32_t *ids;    /* (length) */
-    int32_t *labels; /* (length) */
+    int32_t *labels; /* (length), in the block of ids */
     int32_t length;
-    int32_t prompt_length; /* tokens before the first label token */
+    int32_t prompt_length; /* tokens before the first label token that counts */
     int32_t answer;        /* index of the right label of a label task, or -1 */
 };
 
@@ -40,17 +40,20 @@ extern const char *const hop_task_names[]; /* NULL-terminated, as in the job fil
 
 struct hop_dataset_options {
     enum hop_data_task task;
-    int32_t max_length; /* longer rows are cut: the prompt from the left, keeping BOS and the answer */
-    int32_t vocabulary; /* of the model: a larger id is HOP_INPUT naming file and line */
+    /* Longer rows are cut: the prompt from the left, keeping BOS and the answer; then the answer at
+     * its end. 0: no limit. */
+    int32_t max_length;
+    int32_t vocabulary; /* of the model: a larger id is HOP_INPUT naming file and line; 0: any */
     int32_t eos;        /* appended to completions; -1: none */
-    /* Candidate answers of a jsonl label task ({"completion": …} equal to one of them); may be empty. */
+    /* Candidate answers of a jsonl label task ({"completion": …} equal to one of them); may be
+     * empty. */
     const char *const *labels;
     size_t label_count;
     size_t limit; /* rows to read at most; 0: all */
 };
 
-/* Reads path by the task's reader (one file a task: src/data/task_NAME.c). Errors name file:line. A file
- * without a usable row is HOP_INPUT. */
+/* Reads path by the task's reader (one file a task: src/data/task_NAME.c). Errors name file:line. A
+ * file without a usable row is HOP_INPUT. tokenizer may be NULL where every row holds tokens. */
 hop_status hop_dataset_load(const char *path, struct hop_tokenizer *tokenizer,
                             const struct hop_dataset_options *options, struct hop_dataset **out,
                             struct hop_error *err);

@@ -8,7 +8,8 @@
 struct hop_label_scores {
     size_t examples, correct;
     double accuracy; /* correct / examples */
-    double macro_f1; /* mean over labels of F1; a label with neither predictions nor truths counts 0 */
+    double
+        macro_f1; /* mean over labels of F1; a label with neither predictions nor truths counts 0 */
 };
 
 /* predicted[i], answer[i] in [0, labels). labels <= 4096. */

@@ -26,24 +26,34 @@ struct hop_model_config {
     int32_t eos[HOP_MAX_EOS], eos_count;
 };
 
-/* Reads directory/config.json (and generation_config.json's eos where config.json has none). Missing
- * fields get LlamaConfig's defaults. What this program cannot compute (biases, other activations, other
- * RoPE scalings, other architectures) is HOP_UNSUPPORTED naming the field; sizes are range-checked. */
+/* Reads directory/config.json (and generation_config.json's eos where config.json has none).
+ * Missing fields get LlamaConfig's defaults. What this program cannot compute (biases, other
+ * activations, other RoPE scalings, other architectures) is HOP_UNSUPPORTED naming the field; sizes
+ * are range-checked. */
 hop_status hop_model_config_load(const char *directory, struct hop_model_config *out,
                                  struct hop_error *err);
-/* The same from a parsed object; `where` names it in messages. Used by ranks that get it by message. */
+/* The same from a parsed object; `where` names it in messages. Used by ranks that get it by
+ * message. */
 hop_status hop_model_config_parse(const json_t *object, const char *where,
                                   struct hop_model_config *out, struct hop_error *err);
 /* An object hop_model_config_parse() reads back to the same configuration. NULL: out of memory. */
 json_t *hop_model_config_json(const struct hop_model_config *config);
 
+/* Angle per position of frequency j < head_dim/2, after the configured scaling. */
+double hop_model_rope_frequency(const struct hop_model_config *config, int32_t j);
 /* RoPE tables: cosine and sine of position p and frequency j at [p * head_dim/2 + j]. */
 void hop_model_rope(const struct hop_model_config *config, int32_t positions, float *cosine,
                     float *sine);
 
 /* The projections LoRA can adapt, in the order parameters are laid out. */
 enum hop_target {
-    HOP_Q_PROJ, HOP_K_PROJ, HOP_V_PROJ, HOP_O_PROJ, HOP_GATE_PROJ, HOP_UP_PROJ, HOP_DOWN_PROJ,
+    HOP_Q_PROJ,
+    HOP_K_PROJ,
+    HOP_V_PROJ,
+    HOP_O_PROJ,
+    HOP_GATE_PROJ,
+    HOP_UP_PROJ,
+    HOP_DOWN_PROJ,
     HOP_TARGETS
 };
 extern const char *const hop_target_names[HOP_TARGETS + 1]; /* "q_proj", ..., NULL */

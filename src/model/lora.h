@@ -1,4 +1,4 @@
-/* LoRA adapters of a run of blocks: configuration, flat storage, initial values, PEFT files. */
+/* LoRA adapters of a run of blocks: configuration, flat storage, initial values. */
 #ifndef HOP_MODEL_LORA_H
 #define HOP_MODEL_LORA_H
 
@@ -34,6 +34,9 @@ struct hop_parameters {
     size_t total;
 };
 
+/* Number of projections of a block that carry an adapter. */
+int32_t hop_lora_adapted(const struct hop_lora_config *lora);
+
 /* The same on every device and for every split: keys of random directions and wire names use it. */
 uint32_t hop_parameter_id(const struct hop_parameter *parameter);
 /* "base_model.model.model.layers.{i}.self_attn.q_proj.lora_A.weight" into name. */
@@ -48,21 +51,11 @@ void hop_parameters_free(struct hop_parameters *parameters);
 int64_t hop_lora_block_parameters(const struct hop_model_config *config,
                                   const struct hop_lora_config *lora);
 
-/* A ~ U(-1/sqrt(in), 1/sqrt(in)), B = 0, from (seed, parameter id) only: independent of the split. */
-void hop_parameters_initialise(struct hop_parameters *parameters, uint64_t seed);
+/* All-zero gradients, the start of every mini-batch. */
+void hop_parameters_zero_gradients(struct hop_parameters *parameters);
 
-/* PEFT folder: adapter_model.safetensors and adapter_config.json (formats.md section 4). The folder is
- * created. `base` is written as base_model_name_or_path. */
-hop_status hop_adapter_save(const char *directory, const struct hop_lora_config *lora,
-                            const struct hop_parameters *parameters, const char *base,
-                            struct hop_error *err);
-/* rank, alpha, targets of a PEFT folder; HOP_UNSUPPORTED for what cannot be computed here (DoRA, rslora,
- * patterns, bias, modules_to_save), naming the key. */
-hop_status hop_adapter_config(const char *directory, struct hop_lora_config *out,
-                              struct hop_error *err);
-/* Fills values of every parameter (a block range is fine). A missing key, a wrong shape or a key
- * that matches no block and projection of the model is HOP_INPUT with its name. */
-hop_status hop_adapter_load(const char *directory, const struct hop_model_config *config,
-                            struct hop_parameters *parameters, struct hop_error *err);
+/* A ~ U(-1/sqrt(in), 1/sqrt(in)), B = 0, from (seed, parameter id) only: independent of the split.
+ */
+void hop_parameters_initialise(struct hop_parameters *parameters, uint64_t seed);
 
 #endif

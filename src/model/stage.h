@@ -1,8 +1,9 @@
-/* One stage: a run of blocks on one device, with the embedding in front of the first and the head (final
- * norm, lm_head, loss) behind the last. Runs forward, backward and perturbed forward of one micro-batch.
+/* One stage: a run of blocks on one device, with the embedding in front of the first and the head
+ * (final norm, lm_head, loss) behind the last. Runs forward, backward and perturbed forward of one
+ * micro-batch.
  *
- * Hidden states between stages are (tokens, hidden) in the stage's dtype, host memory. All buffers are
- * allocated at creation; nothing is allocated afterwards. A stage is used by one thread. */
+ * Hidden states between stages are (tokens, hidden) in the stage's dtype, host memory. All buffers
+ * are allocated at creation; nothing is allocated afterwards. A stage is used by one thread. */
 #ifndef HOP_MODEL_STAGE_H
 #define HOP_MODEL_STAGE_H
 
@@ -12,6 +13,7 @@
 
 #include "base/error.h"
 #include "data/batch.h"
+#include "model/direction.h"
 #include "model/lora.h"
 #include "model/weights.h"
 #include "ops/ops.h"
@@ -52,25 +54,27 @@ hop_status hop_stage_create(const struct hop_ops *ops, struct hop_backend *backe
                             struct hop_error *err);
 void hop_stage_free(struct hop_stage *stage);
 
-/* Adapter values and gradients (host, f32). After changing values call hop_stage_adapters_changed(). */
+/* Adapter values and gradients (host, f32). After changing values call
+ * hop_stage_adapters_changed(). */
 struct hop_parameters *hop_stage_parameters(struct hop_stage *stage);
 hop_status hop_stage_adapters_changed(struct hop_stage *stage, struct hop_error *err);
 
-/* Forward of one micro-batch. input: (tokens, hidden), NULL where the stage embeds. output: (tokens,
- * hidden), NULL where the stage has the head; then logprob (labels) gets the label log-probabilities.
- * slot >= 0 keeps what backward needs there (the head also computes the loss gradient at once, for the
- * loss -sum(logprob)/label_total); slot -1 keeps nothing. */
+/* Forward of one micro-batch. input: (tokens, hidden), NULL where the stage embeds. output:
+ * (tokens, hidden), NULL where the stage has the head; then logprob (labels) gets the label
+ * log-probabilities. slot >= 0 keeps what backward needs there (the head also computes the loss
+ * gradient at once, for the loss -sum(logprob)/label_total); slot -1 keeps nothing. */
 hop_status hop_stage_forward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
                              const void *input, void *output, float *logprob,
                              struct hop_error *err);
 
-/* Backward of the micro-batch kept in slot; adds to the adapter gradients and frees the slot. doutput:
- * gradient of output, NULL with the head. dinput: gradient of input, NULL where nobody wants it
- * (saves the first block's input gradients). */
+/* Backward of the micro-batch kept in slot; adds to the adapter gradients and frees the slot.
+ * doutput: gradient of output, NULL with the head. dinput: gradient of input, NULL where nobody
+ * wants it (saves the first block's input gradients). */
 hop_status hop_stage_backward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
                               const void *doutput, void *dinput, struct hop_error *err);
 
-/* One probe: adapters theta + epsilon * z, z from (seed, step, micro-batch, direction, parameter). */
+/* One probe: adapters theta + epsilon * z, z from (seed, step, micro-batch, direction, parameter).
+ */
 struct hop_probe {
     uint16_t direction; /* probe index in the key of the direction */
     float epsilon;
@@ -83,20 +87,15 @@ struct hop_probe_set {
 };
 
 /* Forward of `count` probes of one micro-batch as one batch: input and output are (count * tokens,
- * hidden), probe after probe; logprob (count * labels). On a zeroth-order stage each probe runs with its
- * own perturbed adapters; on any other the adapters are the plain ones. */
+ * hidden), probe after probe; logprob (count * labels). On a zeroth-order stage each probe runs
+ * with its own perturbed adapters; on any other the adapters are the plain ones. */
 hop_status hop_stage_probe(struct hop_stage *stage, const struct hop_batch *batch,
                            const struct hop_probe_set *set, const void *input, void *output,
                            float *logprob, struct hop_error *err);
 
-/* gradients += sum_q coefficient[q] * z_q, z_q as in hop_stage_probe() (equation 2 of the method:
- * coefficient = g_q / Q). */
-void hop_parameters_add_directions(struct hop_parameters *parameters, uint64_t seed, uint32_t step,
-                                   uint16_t micro_batch, const uint16_t *directions,
-                                   const float *coefficients, int32_t count);
-
-/* Decoding for one sequence with the key/value cache: runs ids[0..n) at positions past.. and returns
- * the logits (vocabulary) after the last of them. The stage must embed, have the head and a cache. */
+/* Decoding for one sequence with the key/value cache: runs ids[0..n) at positions past.. and
+ * returns the logits (vocabulary) after the last of them. The stage must embed, have the head and a
+ * cache. */
 hop_status hop_stage_decode(struct hop_stage *stage, const int32_t *ids, int32_t n, int32_t past,
                             float *logits, struct hop_error *err);
 

@@ -12,6 +12,20 @@
 
 enum { HOP_TENSOR_NAME = 128 };
 
+#define HOP_EMBED_NAME      "model.embed_tokens.weight"
+#define HOP_HEAD_NAME       "lm_head.weight"
+#define HOP_FINAL_NORM_NAME "model.norm.weight"
+
+/* The norms of a block: before attention and before the feed-forward part. */
+enum hop_norm { HOP_INPUT_NORM, HOP_POST_ATTENTION_NORM, HOP_BLOCK_NORMS };
+
+/* "self_attn.q_proj", ...: where a projection sits inside its block. */
+extern const char *const hop_target_paths[HOP_TARGETS];
+void hop_weight_name(int32_t block, enum hop_target target, char name[HOP_TENSOR_NAME]);
+void hop_norm_name(int32_t block, enum hop_norm norm, char name[HOP_TENSOR_NAME]);
+/* The table the head multiplies by: HOP_EMBED_NAME when tied. */
+const char *hop_head_name(const struct hop_model_config *config);
+
 /* A tensor the configuration asks for. */
 struct hop_tensor_want {
     char name[HOP_TENSOR_NAME];
@@ -19,8 +33,8 @@ struct hop_tensor_want {
     int64_t shape[2];
 };
 
-/* Tensors of blocks [lo, hi), of the embedding and of the head (final norm and lm_head, or embed_tokens
- * again when tied; named once if embed and head both need it). *out is malloc'ed. */
+/* Tensors of blocks [lo, hi), of the embedding and of the head (final norm and lm_head, or
+ * embed_tokens again when tied; named once if embed and head both need it). *out is malloc'ed. */
 hop_status hop_weights_list(const struct hop_model_config *config, int32_t lo, int32_t hi,
                             bool embed, bool head, struct hop_tensor_want **out, size_t *count,
                             struct hop_error *err);
@@ -28,8 +42,9 @@ hop_status hop_weights_list(const struct hop_model_config *config, int32_t lo, i
 struct hop_weights;
 
 /* Maps a model folder. All tensors of the configuration must be there with the right shape and a
- * dtype of f32, bf16 or f16: the first that is missing or wrong is HOP_INPUT with its name, expected and
- * found. Tied models may store lm_head.weight too; files with only lm_head.weight serve both. */
+ * dtype of f32, bf16 or f16: the first that is missing or wrong is HOP_INPUT with its name,
+ * expected and found. Tied models may store lm_head.weight too; files with only lm_head.weight
+ * serve both. */
 hop_status hop_weights_open(const char *directory, const struct hop_model_config *config,
                             struct hop_weights **out, struct hop_error *err);
 /* An empty set that hop_weights_add() fills. */

@@ -1,0 +1,98 @@
+/* hybridop worker: one rank of a run, started by the launcher through mpiexec. */
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "runtime/console.h"
+#include "runtime/coordinator.h"
+#include "runtime/session.h"
+
+struct options {
+    const char *run;
+    enum hop_run_mode mode;
+    bool json;
+};
+
+static error_t parse(int key, char *value, struct argp_state *state)
+{
+    struct options *const options = state->input;
+    switch (key) {
+    case 'r':
+        options->run = value;
+        return 0;
+    case 't':
+        options->mode = HOP_RUN_TRAIN;
+        return 0;
+    case 'e':
+        options->mode = HOP_RUN_EVALUATE;
+        return 0;
+    case 'j':
+        options->json = true;
+        return 0;
+    case ARGP_KEY_END:
+        if (!options->run)
+            argp_error(state, "--run is missing");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* libgomp reads its environment when it is loaded, so a rank started without the policy (on another host)
+ * sets it and starts over. */
+static void insist_on_passive_waiting(char **argv)
+{
+    if (getenv("OMP_WAIT_POLICY"))
+        return;
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    argv[0] = (char *)(uintptr_t)"worker";
+    execv("/proc/self/exe", argv - 1); /* argv[-1] is the program's name */
+}
+
+static hop_status run(const struct options *options, struct hop_transport *transport,
+                      const char **device, struct hop_error *err)
+{
+    if (transport->rank == 0)
+        return hop_coordinator_run(transport, options->run, options->mode, options->json, err);
+    struct hop_session session = {0};
+    const hop_status status = hop_worker_run(transport, device, &session, err);
+    if (status == HOP_OK)
+        hop_session_free(&session);
+    return status;
+}
+
+int hop_cmd_worker(int argc, char **argv)
+{
+    static const struct argp_option known[] = {
+        {"run", 'r', "DIR", 0, "run folder (used by rank 0)", 0},
+        {"train", 't', NULL, 0, "train", 0},
+        {"evaluate", 'e', NULL, 0, "evaluate only", 0},
+        {"json", 'j', NULL, 0, "print JSON", 0},
+        {0}};
+    static const struct argp argp = {.options = known,
+                                     .parser = parse,
+                                     .doc = "One rank of a run; `hybridop train` starts it."};
+    struct options options = {.mode = HOP_RUN_TRAIN};
+    struct hop_error err = {0};
+    struct hop_transport transport;
+    const char *device = NULL;
+    insist_on_passive_waiting(argv);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+        return HOP_EXIT_USAGE;
+    hop_status status = hop_transport_open(&transport, &err);
+    if (status == HOP_OK) {
+        hop_console_hello(transport.rank);
+        hop_log_set_quiet(transport.rank != 0);
+        status = run(&options, &transport, &device, &err);
+    }
+    if (status != HOP_OK) {
+        hop_console_error(device, &err);
+        hop_transport_abort(hop_status_exit_code(status));
+    }
+    hop_transport_close(&transport);
+    return 0;
+}

@@ -1,0 +1,15 @@
+/* The commands of the program: each is one file and returns the exit status. argv[0] is the command's name. */
+#ifndef HOP_CLI_COMMANDS_H
+#define HOP_CLI_COMMANDS_H
+
+int hop_cmd_train(int argc, char **argv);
+int hop_cmd_eval(int argc, char **argv);
+int hop_cmd_generate(int argc, char **argv);
+int hop_cmd_tokenize(int argc, char **argv);
+int hop_cmd_devices(int argc, char **argv);
+/* One rank of a run; started by the launcher, not by people. */
+int hop_cmd_worker(int argc, char **argv);
+
+#define HOP_EXIT_USAGE 2
+
+#endif

@@ -1,0 +1,50 @@
+/* Collects rows into a dataset: tokenizes, masks, cuts, checks and counts them. Internal to
+ * src/data; the task readers call it. */
+#ifndef HOP_DATA_DATASET_BUILDER_H
+#define HOP_DATA_DATASET_BUILDER_H
+
+#include <stdbool.h>
+
+#include "data/dataset.h"
+#include "data/dataset_labels.h"
+
+struct hop_builder {
+    const char *path; /* for messages */
+    struct hop_tokenizer *tokenizer;
+    const struct hop_dataset_options *options;
+    struct hop_dataset *dataset;
+    size_t capacity;            /* of dataset->examples */
+    struct hop_ids bos;         /* what the post-processor puts in front of a text */
+    struct hop_ids ids, labels; /* the row being built */
+    struct hop_label_set candidates;
+};
+
+/* A row as a task reader found it. */
+struct hop_pair {
+    size_t line;
+    const char *prompt, *completion;
+    size_t prompt_length, completion_length;
+};
+
+hop_status hop_builder_init(struct hop_builder *builder, const char *path,
+                            struct hop_tokenizer *tokenizer,
+                            const struct hop_dataset_options *options, struct hop_error *err);
+void hop_builder_free(struct hop_builder *builder);
+
+/* Enough rows were read. */
+bool hop_builder_full(const struct hop_builder *builder);
+
+/* BOS + prompt, completion, EOS; completion and EOS are labelled. */
+hop_status hop_builder_add_pair(struct hop_builder *builder, const struct hop_pair *pair,
+                                struct hop_error *err);
+/* BOS + text + EOS, all labelled. */
+hop_status hop_builder_add_text(struct hop_builder *builder, size_t line, const char *text,
+                                size_t length, struct hop_error *err);
+/* The tokens in builder->ids and builder->labels, filled by the caller. */
+hop_status hop_builder_add_tokens(struct hop_builder *builder, size_t line, struct hop_error *err);
+
+/* Moves the finished dataset, with the candidates' tokens, to *out. */
+hop_status hop_builder_finish(struct hop_builder *builder, struct hop_dataset **out,
+                              struct hop_error *err);
+
+#endif

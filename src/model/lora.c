@@ -1,0 +1,128 @@
+/* Adapter layout, identities and initial values. */
+#include "model/lora.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "model/weights.h"
+
+int32_t hop_lora_adapted(const struct hop_lora_config *lora)
+{
+    int32_t count = 0;
+    for (int target = 0; target < HOP_TARGETS; target++)
+        count += lora->targets[target];
+    return count;
+}
+
+int64_t hop_lora_block_parameters(const struct hop_model_config *config,
+                                  const struct hop_lora_config *lora)
+{
+    int64_t total = 0;
+    for (enum hop_target target = 0; target < HOP_TARGETS; target++)
+        if (lora->targets[target])
+            total += lora->rank * (hop_target_in(config, target) + hop_target_out(config, target));
+    return total;
+}
+
+uint32_t hop_parameter_id(const struct hop_parameter *parameter)
+{
+    const uint32_t projection =
+        (uint32_t)parameter->block * HOP_TARGETS + (uint32_t)parameter->target;
+    return 2 * projection + (uint32_t)parameter->factor;
+}
+
+void hop_parameter_name(const struct hop_parameter *parameter, char *name, size_t size)
+{
+    snprintf(name, size, "base_model.model.model.layers.%d.%s.lora_%c.weight", parameter->block,
+             hop_target_paths[parameter->target], parameter->factor == HOP_LORA_A ? 'A' : 'B');
+}
+
+static size_t add_factor(struct hop_parameter *item, int32_t block, enum hop_target target,
+                         enum hop_factor factor, int64_t rows, int64_t columns, size_t offset)
+{
+    *item = (struct hop_parameter){.block = block,
+                                   .target = target,
+                                   .factor = factor,
+                                   .rows = rows,
+                                   .columns = columns,
+                                   .offset = offset,
+                                   .count = (size_t)(rows * columns)};
+    return offset + item->count;
+}
+
+static size_t lay_out(const struct hop_model_config *config, const struct hop_lora_config *lora,
+                      int32_t lo, int32_t hi, struct hop_parameter *items)
+{
+    size_t offset = 0, n = 0;
+    for (int32_t block = lo; block < hi; block++) {
+        for (enum hop_target target = 0; target < HOP_TARGETS; target++) {
+            if (!lora->targets[target])
+                continue;
+            offset = add_factor(&items[n++], block, target, HOP_LORA_A, lora->rank,
+                                hop_target_in(config, target), offset);
+            offset = add_factor(&items[n++], block, target, HOP_LORA_B,
+                                hop_target_out(config, target), lora->rank, offset);
+        }
+    }
+    return offset;
+}
+
+hop_status hop_parameters_create(const struct hop_model_config *config,
+                                 const struct hop_lora_config *lora, int32_t lo, int32_t hi,
+                                 struct hop_parameters *out, struct hop_error *err)
+{
+    struct hop_parameters made = {0};
+    hop_status status;
+    const size_t blocks = hi > lo ? (size_t)(hi - lo) : 0;
+    made.count = 2 * blocks * (size_t)hop_lora_adapted(lora);
+    HOP_TRY_DONE(hop_calloc(&made.items, made.count, sizeof *made.items, err));
+    made.total = lay_out(config, lora, lo, hi, made.items);
+    HOP_TRY_DONE(hop_calloc_aligned(&made.values, made.total, sizeof(float), err));
+    HOP_TRY_DONE(hop_calloc_aligned(&made.gradients, made.total, sizeof(float), err));
+    *out = made;
+    return HOP_OK;
+done:
+    hop_parameters_free(&made);
+    return status;
+}
+
+void hop_parameters_free(struct hop_parameters *parameters)
+{
+    if (!parameters)
+        return;
+    free(parameters->items);
+    free(parameters->values);
+    free(parameters->gradients);
+    *parameters = (struct hop_parameters){0};
+}
+
+void hop_parameters_zero_gradients(struct hop_parameters *parameters)
+{
+    memset(parameters->gradients, 0, parameters->total * sizeof(float));
+}
+
+static void initialise_a(const struct hop_parameter *item, uint64_t seed, float *values)
+{
+    const struct hop_random_key key = {
+        .seed = seed, .domain = HOP_RANDOM_INIT, .parameter = hop_parameter_id(item)};
+    const float bound = 1 / sqrtf((float)item->columns);
+    hop_random_uniform(&key, 0, item->count, values);
+    for (size_t i = 0; i < item->count; i++)
+        values[i] = (2 * values[i] - 1) * bound;
+}
+
+void hop_parameters_initialise(struct hop_parameters *parameters, uint64_t seed)
+{
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct hop_parameter *const item = &parameters->items[i];
+        float *const values = parameters->values + item->offset;
+        if (item->factor == HOP_LORA_A)
+            initialise_a(item, seed, values);
+        else
+            memset(values, 0, item->count * sizeof *values);
+    }
+}

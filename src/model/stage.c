@@ -1,0 +1,252 @@
+/* Creation and release of a stage, and its memory. */
+#include "model/stage.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "model/stage_internal.h"
+
+const char *const hop_gradient_names[] = {"none", "backprop", "zeroth-order", NULL};
+
+static hop_status check_config(const struct hop_ops *ops, const struct hop_stage_config *config,
+                               struct hop_error *err)
+{
+    const bool backward = config->gradient == HOP_GRADIENT_BACKPROP || config->slots > 0;
+    if (backward && !hop_ops_bp_capable(ops))
+        return hop_fail(
+            err, HOP_UNSUPPORTED,
+            "blocks %d to %d: backend %s has no backward operations, so this device can "
+            "only train with zeroth-order gradients",
+            config->lo, config->hi, ops->name);
+    const bool empty = config->lo == config->hi && !config->embed && !config->head;
+    const bool range =
+        config->lo >= 0 && config->lo <= config->hi && config->hi <= config->model.blocks && !empty;
+    const bool limits = config->limits.sequences > 0 && config->limits.tokens > 0 &&
+                        config->limits.labels >= 0 && config->slots >= 0 && config->probes >= 0 &&
+                        config->cache >= 0;
+    if (!range || !limits || config->dtype > HOP_BF16)
+        return hop_fail(err, HOP_INTERNAL, "a stage of blocks %d to %d in %s was asked for",
+                        config->lo, config->hi, hop_dtype_name(config->dtype));
+    return HOP_OK;
+}
+
+static unsigned weight_uses(const struct hop_stage *stage)
+{
+    return HOP_WEIGHT_FORWARD | (stage->config.slots > 0 ? HOP_WEIGHT_BACKWARD : 0u);
+}
+
+static hop_status load_matrix(struct hop_stage *stage, const struct hop_weights *weights,
+                              const char *name, int64_t out, int64_t in, unsigned uses,
+                              struct hop_weight **weight, struct hop_error *err)
+{
+    const struct hop_tensor *const tensor = hop_weights_find(weights, name);
+    if (!tensor)
+        return hop_fail(err, HOP_INTERNAL, "tensor %s was not delivered to this stage", name);
+    return stage->ops->weight_create(stage->backend, tensor->data, tensor->dtype, out, in,
+                                     stage->config.dtype, uses, weight, err);
+}
+
+/* Gains lie one after the other in stage->gains; *next is the first free one. */
+static hop_status load_gain(struct hop_stage *stage, const struct hop_weights *weights,
+                            const char *name, char **next, const float **gain,
+                            struct hop_error *err)
+{
+    const struct hop_tensor *const tensor = hop_weights_find(weights, name);
+    const size_t n = stage->layout.hidden;
+    float *values;
+    if (!tensor)
+        return hop_fail(err, HOP_INTERNAL, "tensor %s was not delivered to this stage", name);
+    HOP_TRY(hop_calloc(&values, n, sizeof *values, err));
+    hop_convert(values, HOP_F32, tensor->data, tensor->dtype, n);
+    const hop_status status =
+        stage->ops->write(stage->backend, *next, values, n * sizeof *values, err);
+    free(values);
+    *gain = (const float *)(const void *)*next;
+    *next += hop_align(n * sizeof *values);
+    return status;
+}
+
+static hop_status load_block(struct hop_stage *stage, const struct hop_weights *weights, size_t i,
+                             char **next, struct hop_error *err)
+{
+    const struct hop_model_config *const model = &stage->config.model;
+    const int32_t block = stage->config.lo + (int32_t)i;
+    char name[HOP_TENSOR_NAME];
+    for (enum hop_norm norm = 0; norm < HOP_BLOCK_NORMS; norm++) {
+        hop_norm_name(block, norm, name);
+        HOP_TRY(load_gain(stage, weights, name, next, &stage->blocks[i].gains[norm], err));
+    }
+    for (enum hop_target target = 0; target < HOP_TARGETS; target++) {
+        hop_weight_name(block, target, name);
+        HOP_TRY(load_matrix(stage, weights, name, hop_target_out(model, target),
+                            hop_target_in(model, target), weight_uses(stage),
+                            &stage->blocks[i].weights[target], err));
+    }
+    return HOP_OK;
+}
+
+static hop_status load_tables(struct hop_stage *stage, const struct hop_weights *weights,
+                              char **next, struct hop_error *err)
+{
+    const struct hop_stage_config *const config = &stage->config;
+    const struct hop_model_config *const model = &config->model;
+    const bool shared = config->embed && config->head && model->tied;
+    if (config->head)
+        HOP_TRY(load_gain(stage, weights, HOP_FINAL_NORM_NAME, next, &stage->final_gain, err));
+    if (config->embed)
+        HOP_TRY(load_matrix(stage, weights, HOP_EMBED_NAME, model->vocabulary, model->hidden,
+                            HOP_WEIGHT_LOOKUP | (shared ? weight_uses(stage) : 0u), &stage->embed,
+                            err));
+    if (shared)
+        stage->head = stage->embed;
+    else if (config->head)
+        HOP_TRY(load_matrix(stage, weights, hop_head_name(model), model->vocabulary, model->hidden,
+                            weight_uses(stage), &stage->head, err));
+    return HOP_OK;
+}
+
+static hop_status load_weights(struct hop_stage *stage, const struct hop_weights *weights,
+                               struct hop_error *err)
+{
+    char *next = stage->gains;
+    for (size_t i = 0; i < stage->layout.blocks; i++)
+        HOP_TRY(load_block(stage, weights, i, &next, err));
+    return load_tables(stage, weights, &next, err);
+}
+
+static hop_status load_rope(struct hop_stage *stage, struct hop_error *err)
+{
+    const struct hop_model_config *const model = &stage->config.model;
+    const size_t n = stage->layout.positions * (size_t)(model->head_dim / 2);
+    float *tables;
+    hop_status status;
+    HOP_TRY(hop_calloc(&tables, 2 * n, sizeof *tables, err));
+    hop_model_rope(model, (int32_t)stage->layout.positions, tables, tables + n);
+    HOP_TRY_DONE(stage->ops->write(stage->backend,
+                                   hop__scratch(stage, stage->layout.scratch.cosine), tables,
+                                   n * sizeof *tables, err));
+    HOP_TRY_DONE(stage->ops->write(stage->backend, hop__scratch(stage, stage->layout.scratch.sine),
+                                   tables + n, n * sizeof *tables, err));
+done:
+    free(tables);
+    return status;
+}
+
+/* Parameters come in the order the layout of lora.h promises: block, target, A then B. */
+static void find_adapters(struct hop_stage *stage)
+{
+    for (size_t p = 0; p < stage->parameters.count; p++) {
+        const struct hop_parameter *const item = &stage->parameters.items[p];
+        struct hop__block *const block = &stage->blocks[item->block - stage->config.lo];
+        size_t *const offsets = item->factor == HOP_LORA_A ? block->a : block->b;
+        offsets[item->target] = item->offset;
+    }
+}
+
+static hop_status create_adapters(struct hop_stage *stage, struct hop_error *err)
+{
+    const struct hop_stage_config *const config = &stage->config;
+    struct hop_parameters *const parameters = &stage->parameters;
+    HOP_TRY(hop_parameters_create(&config->model, &config->lora, config->lo, config->hi, parameters,
+                                  err));
+    find_adapters(stage);
+    stage->values = parameters->values;
+    stage->gradients = parameters->gradients;
+    if (stage->ops->host_memory)
+        return HOP_OK;
+    const size_t bytes = parameters->total * sizeof(float);
+    const bool zeroth_order = config->gradient == HOP_GRADIENT_ZEROTH_ORDER;
+    const size_t copies = zeroth_order && config->probes > 1 ? (size_t)config->probes : 1;
+    void *values = NULL, *gradients = NULL;
+    stage->values = stage->gradients = NULL;
+    HOP_TRY(stage->ops->alloc(stage->backend, bytes, &values, err));
+    stage->values = values;
+    HOP_TRY(stage->ops->alloc(stage->backend, bytes, &gradients, err));
+    stage->gradients = gradients;
+    return hop_calloc(&stage->mirror, copies * parameters->total, sizeof(float), err);
+}
+
+static hop_status allocate(struct hop_stage *stage, struct hop_error *err)
+{
+    const struct hop__stage_layout *const layout = &stage->layout;
+    const size_t slots = (size_t)stage->config.slots;
+    void *gains = NULL, *kept = NULL, *scratch = NULL;
+    HOP_TRY(hop_calloc(&stage->blocks, layout->blocks, sizeof *stage->blocks, err));
+    HOP_TRY(hop_calloc(&stage->slot_used, slots, sizeof *stage->slot_used, err));
+    HOP_TRY(hop_calloc_aligned(&stage->index, layout->index.words, sizeof *stage->index, err));
+    HOP_TRY(stage->ops->alloc(stage->backend, layout->gains_bytes, &gains, err));
+    stage->gains = gains;
+    HOP_TRY(stage->ops->alloc(stage->backend, slots * layout->kept_bytes, &kept, err));
+    stage->kept = kept;
+    HOP_TRY(stage->ops->alloc(stage->backend, layout->scratch.bytes, &scratch, err));
+    stage->scratch = scratch;
+    return create_adapters(stage, err);
+}
+
+hop_status hop_stage_create(const struct hop_ops *ops, struct hop_backend *backend,
+                            const struct hop_weights *weights,
+                            const struct hop_stage_config *config, struct hop_stage **out,
+                            struct hop_error *err)
+{
+    struct hop_stage *stage = NULL;
+    hop_status status;
+    HOP_TRY(check_config(ops, config, err));
+    HOP_TRY(hop_calloc(&stage, 1, sizeof *stage, err));
+    stage->ops = ops;
+    stage->backend = backend;
+    stage->config = *config;
+    hop__stage_layout(config, &stage->layout);
+    HOP_TRY_DONE(allocate(stage, err));
+    HOP_TRY_DONE(load_weights(stage, weights, err));
+    HOP_TRY_DONE(load_rope(stage, err));
+    *out = stage;
+    stage = NULL;
+done:
+    hop_stage_free(stage);
+    return status;
+}
+
+static void free_weights(struct hop_stage *stage)
+{
+    for (size_t i = 0; stage->blocks && i < stage->layout.blocks; i++)
+        for (int target = 0; target < HOP_TARGETS; target++)
+            stage->ops->weight_free(stage->backend, stage->blocks[i].weights[target]);
+    if (stage->head != stage->embed)
+        stage->ops->weight_free(stage->backend, stage->head);
+    stage->ops->weight_free(stage->backend, stage->embed);
+}
+
+void hop_stage_free(struct hop_stage *stage)
+{
+    if (!stage)
+        return;
+    free_weights(stage);
+    if (!stage->ops->host_memory) {
+        stage->ops->release(stage->backend, stage->values);
+        stage->ops->release(stage->backend, stage->gradients);
+    }
+    stage->ops->release(stage->backend, stage->gains);
+    stage->ops->release(stage->backend, stage->kept);
+    stage->ops->release(stage->backend, stage->scratch);
+    hop_parameters_free(&stage->parameters);
+    free(stage->blocks);
+    free(stage->slot_used);
+    free(stage->index);
+    free(stage->mirror);
+    free(stage);
+}
+
+struct hop_parameters *hop_stage_parameters(struct hop_stage *stage)
+{
+    return &stage->parameters;
+}
+
+hop_status hop_stage_adapters_changed(struct hop_stage *stage, struct hop_error *err)
+{
+    if (stage->ops->host_memory)
+        return HOP_OK;
+    return stage->ops->write(stage->backend, stage->values, stage->parameters.values,
+                             stage->parameters.total * sizeof(float), err);
+}

@@ -1,0 +1,152 @@
+/* What the parts of a stage share: its size table, its memory and one block's view of it.
+ *
+ * Memory plan. A stage owns one block of backend memory a kind: `gains` (norm gains), `kept` (what
+ * backward needs, slots times the same layout) and `scratch` (everything that lives during one
+ * call), and one host block of index arrays. All offsets come from hop__stage_layout(), which also
+ * feeds the planner. */
+#ifndef HOP_MODEL_STAGE_INTERNAL_H
+#define HOP_MODEL_STAGE_INTERNAL_H
+
+#include "model/stage.h"
+
+/* Byte offsets inside one block's part of a slot. T = tokens of the micro-batch. */
+struct hop__kept_layout {
+    size_t h;         /* (T, hidden) input of the block */
+    size_t rstd1;     /* (T) of the input norm */
+    size_t q, k, v;   /* (T, heads * head_dim), (T, kv_heads * head_dim) twice, after rotation */
+    size_t attention; /* (T, heads * head_dim) */
+    size_t lse;       /* (T, heads) */
+    size_t mid;       /* (T, hidden) after the attention residual */
+    size_t rstd2;     /* (T) */
+    size_t gate, up;  /* (T, intermediate) */
+    size_t u[HOP_TARGETS]; /* (T, rank) of each adapted projection */
+    size_t bytes;
+};
+
+/* Byte offsets inside the scratch memory. R = rows of the largest call. */
+struct hop__scratch_layout {
+    size_t stream;       /* (R, hidden) hidden states; their gradient in backward */
+    size_t normed;       /* (R, wide) output of a norm, then of attention; wide = max(hidden,
+                            heads*head_dim) */
+    size_t dnormed;      /* (T, wide) gradient of the same */
+    size_t rstd;         /* (T) of the final norm */
+    size_t work;         /* (R, max(2*intermediate, q+k+v, hidden)) */
+    size_t cosine, sine; /* (positions, head_dim/2) */
+    size_t perturbed;    /* (parameters, probes): adapters of the probes, parameter by parameter */
+    size_t logits;       /* (vocabulary) of a decoding step */
+    size_t cache;        /* (blocks, 2, cache, kv_heads*head_dim) */
+    size_t bytes;
+};
+
+/* Word offsets inside the host index array. C = probes of the largest call. */
+struct hop__index_layout {
+    size_t ids, position;       /* (R) */
+    size_t q_offset, kv_offset; /* (C * sequences + 1) */
+    size_t row;                 /* (C * labels) distinct rows that carry a label */
+    size_t label_row, label_id; /* (C * labels) */
+    size_t words;
+};
+
+struct hop__stage_layout {
+    size_t element; /* bytes of an activation */
+    size_t hidden, heads_out, kv_out, intermediate, wide;
+    size_t blocks, rows, positions; /* of the stage; R; of the rotation tables */
+    struct hop__kept_layout kept;   /* of one block */
+    size_t kept_head;  /* offset in a slot: (labels, hidden) gradient at the labelled rows */
+    size_t kept_bytes; /* of a slot */
+    struct hop__scratch_layout scratch;
+    struct hop__index_layout index;
+    size_t gains_bytes;
+};
+void hop__stage_layout(const struct hop_stage_config *config, struct hop__stage_layout *out);
+
+struct hop__block {
+    struct hop_weight *weights[HOP_TARGETS];
+    const float *gains[HOP_BLOCK_NORMS];
+    /* Offsets of the factors in the flat parameter arrays; only where the target is adapted. */
+    size_t a[HOP_TARGETS], b[HOP_TARGETS];
+};
+
+struct hop_stage {
+    const struct hop_ops *ops;
+    struct hop_backend *backend;
+    struct hop_stage_config config;
+    struct hop__stage_layout layout;
+    struct hop_parameters parameters;
+    struct hop__block *blocks;
+    struct hop_weight *embed, *head; /* the same object when tied and both are here */
+    const float *final_gain;
+    char *gains, *kept, *scratch; /* backend memory */
+    int32_t *index;
+    bool *slot_used;
+    /* Adapters as the backend sees them: parameters' own arrays with host memory, copies otherwise.
+     */
+    float *values, *gradients;
+    float *mirror; /* host copy of gradients or perturbed adapters on their way; NULL with host
+                      memory */
+};
+
+/* One call: how the rows are cut into sequences and which adapters they meet. */
+struct hop__run {
+    size_t rows;
+    int32_t sequences, groups; /* groups > 1 or `perturbed`: each probe its own adapters */
+    bool perturbed;
+    const int32_t *ids, *position, *q_offset, *kv_offset;
+};
+
+/* Where one block's tensors of this call are: in a slot, or in scratch where most share memory. */
+struct hop__block_memory {
+    void *normed, *q, *k, *v, *attention, *mid, *gate, *up, *act;
+    const void *keys, *values; /* k and v with earlier positions in front */
+    float *rstd1, *lse, *rstd2, *u[HOP_TARGETS];
+};
+
+/* A slot's (>= 0) or the scratch (-1) memory of block i. */
+struct hop__block_memory hop__stage_memory(const struct hop_stage *stage, int32_t slot, size_t i,
+                                           size_t rows);
+void *hop__stage_kept_input(const struct hop_stage *stage, int32_t slot, size_t i);
+void *hop__stage_kept_head(const struct hop_stage *stage, int32_t slot);
+
+/* NULL where the projection has no adapter; else fills *out. */
+const struct hop_lora *hop__stage_lora(const struct hop_stage *stage, const struct hop__run *run,
+                                       size_t block, enum hop_target target, struct hop_lora *out);
+bool hop__stage_trains(const struct hop_stage *stage, enum hop_target target);
+
+/* The micro-batch once, or `copies` times one after the other. */
+hop_status hop__stage_run(struct hop_stage *stage, const struct hop_batch *batch, int32_t copies,
+                          struct hop__run *out, struct hop_error *err);
+
+/* h (rows, hidden) -> out (rows, hidden). out may equal h only in scratch memory. */
+hop_status hop__block_forward(struct hop_stage *stage, size_t i, const struct hop__run *run,
+                              const struct hop__block_memory *memory, const void *h, void *out,
+                              struct hop_error *err);
+/* Embedding (where it is here), all blocks and the head (where it is here). */
+hop_status hop__stage_forward(struct hop_stage *stage, const struct hop_batch *batch,
+                              const struct hop__run *run, int32_t slot, const void *input,
+                              void *output, float *logprob, struct hop_error *err);
+
+struct hop_attention hop__attention_shape(const struct hop_stage *stage,
+                                          const struct hop__run *run);
+
+/* The labelled rows of `copies` runs of the micro-batch, listed in the index array. Returns how
+ * many distinct rows one copy has. */
+size_t hop__head_rows(struct hop_stage *stage, const struct hop_batch *batch, int32_t copies);
+hop_status hop__head_forward(struct hop_stage *stage, const struct hop_batch *batch,
+                             const struct hop__run *run, int32_t slot, const void *h,
+                             float *logprob, struct hop_error *err);
+
+/* Moves between host memory of the caller and backend memory. */
+hop_status hop__stage_zero(struct hop_stage *stage, void *memory, size_t bytes,
+                           struct hop_error *err);
+
+static inline int32_t *hop__index(const struct hop_stage *stage, size_t offset)
+{
+    return stage->index + offset;
+}
+
+static inline void *hop__scratch(const struct hop_stage *stage, size_t offset)
+{
+    return stage->scratch + offset;
+}
+
+#endif

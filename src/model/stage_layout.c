@@ -1,0 +1,152 @@
+/* The size table of a stage: the one place that knows how much memory it takes. */
+#include "base/memory.h"
+#include "model/stage_internal.h"
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Reserves `bytes` at *end and returns where they start. */
+static size_t reserve(size_t *end, size_t bytes)
+{
+    const size_t begin = *end;
+    *end += hop_align(bytes);
+    return begin;
+}
+
+static size_t copies(const struct hop_stage_config *config)
+{
+    return larger((size_t)config->probes, 1);
+}
+
+static size_t adapter_total(const struct hop_stage_config *config)
+{
+    return (size_t)(config->hi - config->lo) *
+           (size_t)hop_lora_block_parameters(&config->model, &config->lora);
+}
+
+/* Labels may repeat a row, but no more rows than tokens carry one. */
+static size_t head_rows(const struct hop_stage_config *config)
+{
+    const size_t tokens = (size_t)config->limits.tokens, labels = (size_t)config->limits.labels;
+    return tokens < labels ? tokens : labels;
+}
+
+static void lay_out_kept(const struct hop_stage_config *config, struct hop__stage_layout *out)
+{
+    struct hop__kept_layout *const kept = &out->kept;
+    const size_t tokens = (size_t)config->limits.tokens, element = out->element;
+    size_t end = 0;
+    kept->h = reserve(&end, tokens * out->hidden * element);
+    kept->rstd1 = reserve(&end, tokens * sizeof(float));
+    kept->q = reserve(&end, tokens * out->heads_out * element);
+    kept->k = reserve(&end, tokens * out->kv_out * element);
+    kept->v = reserve(&end, tokens * out->kv_out * element);
+    kept->attention = reserve(&end, tokens * out->heads_out * element);
+    kept->lse = reserve(&end, tokens * (size_t)config->model.heads * sizeof(float));
+    kept->mid = reserve(&end, tokens * out->hidden * element);
+    kept->rstd2 = reserve(&end, tokens * sizeof(float));
+    kept->gate = reserve(&end, tokens * out->intermediate * element);
+    kept->up = reserve(&end, tokens * out->intermediate * element);
+    for (int target = 0; target < HOP_TARGETS; target++)
+        if (config->lora.targets[target])
+            kept->u[target] = reserve(&end, tokens * (size_t)config->lora.rank * sizeof(float));
+    kept->bytes = end;
+    out->kept_bytes = out->blocks * kept->bytes;
+    out->kept_head = out->kept_bytes;
+    if (config->head)
+        out->kept_bytes += hop_align(head_rows(config) * out->hidden * element);
+}
+
+static void lay_out_scratch(const struct hop_stage_config *config, struct hop__stage_layout *out)
+{
+    struct hop__scratch_layout *const scratch = &out->scratch;
+    const size_t rows = out->rows, element = out->element;
+    const size_t table = out->positions * (size_t)(config->model.head_dim / 2) * sizeof(float);
+    const size_t qkv = out->heads_out + 2 * out->kv_out;
+    const size_t work = larger(larger(2 * out->intermediate, qkv), out->hidden);
+    const size_t backward_rows = config->slots > 0 ? (size_t)config->limits.tokens : 0;
+    const bool zeroth_order = config->gradient == HOP_GRADIENT_ZEROTH_ORDER;
+    const size_t probes = zeroth_order ? (size_t)config->probes : 0;
+    const size_t vocabulary = config->cache > 0 ? (size_t)config->model.vocabulary : 0;
+    size_t end = 0;
+    scratch->stream = reserve(&end, rows * out->hidden * element);
+    scratch->normed = reserve(&end, rows * out->wide * element);
+    scratch->dnormed = reserve(&end, backward_rows * out->wide * element);
+    scratch->rstd = reserve(&end, config->head ? backward_rows * sizeof(float) : 0);
+    scratch->work = reserve(&end, rows * work * element);
+    scratch->cosine = reserve(&end, table);
+    scratch->sine = reserve(&end, table);
+    scratch->perturbed = reserve(&end, probes * adapter_total(config) * sizeof(float));
+    scratch->logits = reserve(&end, vocabulary * element);
+    scratch->cache = reserve(&end, 2 * out->blocks * (size_t)config->cache * out->kv_out * element);
+    scratch->bytes = end;
+}
+
+static size_t reserve_words(size_t *end, size_t words)
+{
+    return reserve(end, words * sizeof(int32_t)) / sizeof(int32_t);
+}
+
+static void lay_out_index(const struct hop_stage_config *config, struct hop__stage_layout *out)
+{
+    struct hop__index_layout *const index = &out->index;
+    const size_t offsets = copies(config) * (size_t)config->limits.sequences + 1;
+    const size_t labels = copies(config) * (size_t)config->limits.labels;
+    size_t end = 0;
+    index->ids = reserve_words(&end, out->rows);
+    index->position = reserve_words(&end, out->rows);
+    index->q_offset = reserve_words(&end, larger(offsets, 2));
+    index->kv_offset = reserve_words(&end, larger(offsets, 2));
+    index->row = reserve_words(&end, larger(labels, 1));
+    index->label_row = reserve_words(&end, labels);
+    index->label_id = reserve_words(&end, labels);
+    index->words = end / sizeof(int32_t);
+}
+
+void hop__stage_layout(const struct hop_stage_config *config, struct hop__stage_layout *out)
+{
+    const struct hop_model_config *const model = &config->model;
+    *out = (struct hop__stage_layout){
+        .element = hop_dtype_size(config->dtype),
+        .hidden = (size_t)model->hidden,
+        .heads_out = (size_t)hop_target_out(model, HOP_Q_PROJ),
+        .kv_out = (size_t)hop_target_out(model, HOP_K_PROJ),
+        .intermediate = (size_t)model->intermediate,
+        .blocks = (size_t)(config->hi - config->lo),
+        .rows = copies(config) * (size_t)config->limits.tokens,
+        .positions = larger((size_t)config->limits.tokens, (size_t)config->cache),
+    };
+    out->wide = larger(out->hidden, out->heads_out);
+    const size_t gains = HOP_BLOCK_NORMS * out->blocks + config->head;
+    out->gains_bytes = gains * hop_align(out->hidden * sizeof(float));
+    lay_out_kept(config, out);
+    lay_out_scratch(config, out);
+    lay_out_index(config, out);
+}
+
+static size_t matrix_bytes(const struct hop_stage_config *config,
+                           const struct hop__stage_layout *layout)
+{
+    const struct hop_model_config *const model = &config->model;
+    const size_t tables =
+        (size_t)config->embed + (size_t)(config->head && !(config->embed && model->tied));
+    size_t elements = tables * (size_t)hop_model_embed_parameters(model);
+    for (enum hop_target target = 0; target < HOP_TARGETS; target++)
+        elements +=
+            layout->blocks * (size_t)(hop_target_in(model, target) * hop_target_out(model, target));
+    return elements * layout->element;
+}
+
+struct hop_stage_bytes hop_stage_bytes(const struct hop_stage_config *config)
+{
+    struct hop__stage_layout layout;
+    hop__stage_layout(config, &layout);
+    return (struct hop_stage_bytes){
+        .weights = matrix_bytes(config, &layout) + layout.gains_bytes,
+        .parameters = 2 * adapter_total(config) * sizeof(float),
+        .kept = layout.kept_bytes,
+        .scratch = layout.scratch.bytes + layout.index.words * sizeof(int32_t),
+    };
+}

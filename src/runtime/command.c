@@ -1,0 +1,100 @@
+#include "runtime/command.h"
+
+#include <string.h>
+
+enum { COMMAND_HEADER = 5, REPORT_HEADER = 4 };
+
+size_t hop_command_words(const struct hop_session *session)
+{
+    return COMMAND_HEADER +
+           (size_t)session->batch_count * (1 + hop_batch_words(&session->config.limits));
+}
+
+size_t hop_command_encode(const struct hop_session *session,
+                          const struct hop_command_message *message, int32_t *words)
+{
+    size_t n = 0;
+    words[n++] = (int32_t)message->kind;
+    words[n++] = message->schedule;
+    words[n++] = (int32_t)(message->step >> 31);
+    words[n++] = (int32_t)(message->step & 0x7fffffff);
+    words[n++] = message->batches;
+    for (int32_t m = 0; m < message->batches; m++) {
+        const size_t used = hop_batch_encode(&session->batches[m], words + n + 1);
+        words[n] = (int32_t)used;
+        n += 1 + used;
+    }
+    return n;
+}
+
+static hop_status decode_batches(struct hop_session *session, const int32_t *words, size_t n,
+                                 int32_t batches, struct hop_error *err)
+{
+    size_t at = COMMAND_HEADER;
+    for (int32_t m = 0; m < batches; m++) {
+        const size_t left = n - at;
+        if (left < 1 || words[at] < 0 || (size_t)words[at] > left - 1)
+            return hop_fail(err, HOP_PEER, "a command from the coordinator is cut off");
+        HOP_TRY(hop_batch_decode(words + at + 1, (size_t)words[at], &session->config.limits,
+                                 session->config.model.vocabulary, &session->batches[m], err));
+        at += 1 + (size_t)words[at];
+    }
+    return HOP_OK;
+}
+
+hop_status hop_command_decode(struct hop_session *session, const int32_t *words, size_t n,
+                              struct hop_command_message *message, struct hop_error *err)
+{
+    if (n < COMMAND_HEADER || words[0] < 0 || words[0] > HOP_COMMAND_END || words[4] < 0 ||
+        words[4] > session->batch_count)
+        return hop_fail(err, HOP_PEER, "a command from the coordinator makes no sense");
+    *message = (struct hop_command_message){.kind = (enum hop_command)words[0],
+                                            .schedule = words[1],
+                                            .step = (int64_t)words[2] << 31 | words[3],
+                                            .batches = words[4]};
+    return decode_batches(session, words, n, message->batches, err);
+}
+
+size_t hop_report_limit(const struct hop_session *session)
+{
+    const size_t batches = (size_t)session->batch_count;
+    const size_t probes = (size_t)session->plan.probes + 1;
+    const size_t parameters = (size_t)session->config.model.blocks * HOP_TARGETS * 2;
+    return REPORT_HEADER + batches * (1 + probes) + parameters;
+}
+
+size_t hop_report_encode(const struct hop_pass *pass, double *report)
+{
+    size_t n = REPORT_HEADER;
+    report[0] = pass->busy;
+    report[1] = pass->losses;
+    report[2] = pass->derivatives;
+    report[3] = pass->squares;
+    memcpy(report + n, pass->loss, (size_t)pass->losses * sizeof(double));
+    n += (size_t)pass->losses;
+    memcpy(report + n, pass->probe_loss, (size_t)pass->derivatives * sizeof(double));
+    n += (size_t)pass->derivatives;
+    memcpy(report + n, pass->square, (size_t)pass->squares * sizeof(double));
+    return n + (size_t)pass->squares;
+}
+
+static bool whole(double value, size_t limit)
+{
+    return value >= 0 && value <= (double)limit && value == (double)(int32_t)value;
+}
+
+hop_status hop_report_decode(const double *report, struct hop_pass *pass, size_t limit,
+                             struct hop_error *err)
+{
+    if (!whole(report[1], limit) || !whole(report[2], limit) || !whole(report[3], limit) ||
+        REPORT_HEADER + report[1] + report[2] + report[3] > (double)limit)
+        return hop_fail(err, HOP_PEER, "a report of a device makes no sense");
+    *pass = (struct hop_pass){.busy = report[0],
+                              .losses = (int32_t)report[1],
+                              .derivatives = (int32_t)report[2],
+                              .squares = (int32_t)report[3]};
+    pass->loss = report + REPORT_HEADER;
+    pass->probe_loss = pass->loss + pass->losses;
+    pass->square = pass->probe_loss + pass->derivatives;
+    return HOP_OK;
+}

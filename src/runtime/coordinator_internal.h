@@ -1,0 +1,115 @@
+/* The coordinator's inside, shared by its files. */
+#ifndef HOP_RUNTIME_COORDINATOR_INTERNAL_H
+#define HOP_RUNTIME_COORDINATOR_INTERNAL_H
+
+#include <stdio.h>
+
+#include "data/batch.h"
+#include "data/dataset.h"
+#include "model/lora.h"
+#include "runtime/command.h"
+#include "runtime/coordinator.h"
+#include "runtime/job.h"
+#include "runtime/ranks.h"
+#include "runtime/session.h"
+#include "strategy/strategy.h"
+#include "text/tokenizer.h"
+#include "train/checkpoint.h"
+
+/* The schedules of a run, by use; -1: not needed. */
+struct hop_schedule_set {
+    struct hop_schedule items[6];
+    int32_t count;
+    int32_t full, full_first; /* a whole mini-batch; the first step has the rounding probe too */
+    int32_t last, last_first; /* the last, smaller mini-batch of an epoch */
+    int32_t evaluate_many, evaluate_one; /* many: batch_count micro-batches at once */
+};
+
+/* Values and moments of every adapter of the model, block after block. */
+struct hop_full_state {
+    struct hop_parameters parameters;
+    struct hop_adamw adamw;
+};
+
+/* One evaluation of the held-out rows. */
+struct hop_evaluation {
+    double loss, seconds;
+    size_t examples;
+    bool labelled; /* accuracy and macro_f1 are there */
+    double accuracy, macro_f1;
+};
+
+struct hop_coordinator {
+    struct hop_transport *transport;
+    const char *directory;
+    enum hop_run_mode mode;
+    struct hop_job job;
+    struct hop_model_config model;
+    struct hop_lora_config lora;
+    enum hop_dtype dtype;
+    struct hop_tokenizer *tokenizer;
+    struct hop_dataset *train, *eval;
+    struct hop_loader loader;
+    struct hop_plan plan;
+    struct hop_ranks ranks;
+    struct hop_schedule_set schedules;
+    struct hop_session session;
+    double *clock_offset; /* (ranks): rank's clock minus ours */
+    struct hop_full_state state;
+    /* Step loop buffers. */
+    int32_t *words;
+    double **reports;         /* (ranks) */
+    struct hop_request *sends; /* (ranks) */
+    float *transfer;          /* state or scores in transit */
+    double *squares;          /* (parameters of the model) */
+    int32_t *predicted;       /* (eval rows) */
+    int32_t *answers;         /* (eval rows) */
+    /* Progress. */
+    int64_t steps, step;
+    double started; /* when training began */
+    double seconds; /* spent in steps */
+    bool stopped;   /* on request, before the last step */
+    FILE *metrics;
+    struct hop_evaluation before, after;
+    struct hop_trainer_state progress;
+    double final_loss, busy, samples;
+    int64_t resumed; /* step the run continued from, 0: from the start */
+};
+
+/* prepare.c: job, model, data, plan, schedules, setup object. */
+hop_status hop_coordinator_prepare(struct hop_coordinator *c, struct hop_error *err);
+hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct hop_error *err);
+
+/* distribute.c: handshake with every rank, weights, own executor, buffers. */
+hop_status hop_coordinator_distribute(struct hop_coordinator *c, struct hop_error *err);
+/* Sends a command and session.batches[0..batches) to every rank but this. */
+hop_status hop_coordinator_command(struct hop_coordinator *c,
+                                   const struct hop_command_message *message,
+                                   struct hop_error *err);
+
+/* state.c: adapters and moments to and from the devices. */
+hop_status hop_coordinator_scatter(struct hop_coordinator *c, struct hop_error *err);
+hop_status hop_coordinator_gather(struct hop_coordinator *c, struct hop_error *err);
+/* First adapters: from scratch, lora.init or the last checkpoint. */
+hop_status hop_coordinator_initialise(struct hop_coordinator *c, struct hop_error *err);
+hop_status hop_coordinator_checkpoint(struct hop_coordinator *c, struct hop_error *err);
+hop_status hop_coordinator_save_adapter(struct hop_coordinator *c, struct hop_error *err);
+
+/* train_step.c: one mini-batch. */
+hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err);
+
+/* evaluate.c: the held-out rows. */
+hop_status hop_coordinator_evaluate(struct hop_coordinator *c, struct hop_evaluation *out,
+                                    struct hop_error *err);
+
+/* record.c: metrics.jsonl, summary.json, trace.json. */
+hop_status hop_coordinator_open_metrics(struct hop_coordinator *c, struct hop_error *err);
+hop_status hop_coordinator_record(struct hop_coordinator *c, json_t *line, struct hop_error *err);
+json_t *hop_evaluation_json(const struct hop_evaluation *evaluation, const char *prefix);
+hop_status hop_coordinator_finish(struct hop_coordinator *c, struct hop_error *err);
+
+/* *out = malloc'ed path of a file in the run folder. */
+hop_status hop_coordinator_path(const struct hop_coordinator *c, const char *name, char **out,
+                                struct hop_error *err);
+
+#endif

@@ -1,0 +1,207 @@
+/* Creation of an executor, its optimizer update and its state. */
+#include "runtime/executor_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "train/clip.h"
+
+static hop_status open_backend(struct hop_executor *executor, struct hop_error *err)
+{
+    const struct hop_ops *const ops = hop_backend_find(executor->config.backend);
+    if (!ops)
+        return hop_fail(err, HOP_UNSUPPORTED,
+                        "backend '%s' is not part of this build; see `hybridop devices`",
+                        executor->config.backend);
+    executor->ops = executor->config.bp ? *ops : hop_ops_forward_only(ops);
+    return executor->ops.open(executor->config.threads, &executor->backend, err);
+}
+
+static hop_status take_schedules(struct hop_executor *executor, struct hop_schedule *schedules,
+                                 int32_t count, struct hop_error *err)
+{
+    HOP_TRY(hop_calloc(&executor->routes, (size_t)count, sizeof *executor->routes, err));
+    for (; executor->route_count < count; executor->route_count++) {
+        struct hop_route *const route = &executor->routes[executor->route_count];
+        HOP_TRY(hop_route_create(executor->plan, &schedules[executor->route_count],
+                                 executor->config.device, route, err));
+        if (route->transfers.count > hop_transport_tag_limit(executor->transport))
+            return hop_fail(err, HOP_UNSUPPORTED,
+                            "%d transfers a step are more than MPI has tags for; use fewer micro-batches",
+                            route->transfers.count);
+        if (route->schedule.micro_batches > executor->micro_batches)
+            executor->micro_batches = route->schedule.micro_batches;
+        if (route->schedule.probes > executor->probes)
+            executor->probes = route->schedule.probes;
+    }
+    return HOP_OK;
+}
+
+/* The most of `measure` over all schedules. */
+static int32_t over_schedules(const struct hop_executor *executor, int32_t part,
+                              int32_t (*measure)(const struct hop_schedule *, int32_t))
+{
+    int32_t most = 0;
+    for (int32_t r = 0; r < executor->route_count; r++) {
+        const int32_t value = measure(&executor->routes[r].schedule, part);
+        most = value > most ? value : most;
+    }
+    return most;
+}
+
+static hop_status create_part(struct hop_executor *executor, int32_t index,
+                              const struct hop_weights *weights, struct hop_error *err)
+{
+    const struct hop_part *const planned = &executor->plan->parts[index];
+    struct hop_executor_part *const part = &executor->parts[executor->part_count];
+    executor->part_of[index] = executor->part_count;
+    part->index = index;
+    part->slots = over_schedules(executor, index, hop_schedule_slots);
+    const struct hop_stage_config config = {
+        .model = executor->config.model,
+        .lora = executor->config.lora,
+        .dtype = executor->config.dtype,
+        .lo = planned->lo,
+        .hi = planned->hi,
+        .embed = hop_plan_previous(executor->plan, index) < 0,
+        .head = hop_plan_next(executor->plan, index) < 0,
+        .gradient = planned->gradient,
+        .limits = executor->config.limits,
+        .slots = part->slots,
+        .probes = over_schedules(executor, index, hop_schedule_probe_batch),
+    };
+    executor->part_count++;
+    HOP_TRY(hop_stage_create(&executor->ops, executor->backend, weights, &config, &part->stage, err));
+    const size_t total = hop_stage_parameters(part->stage)->total;
+    HOP_TRY(hop_adamw_create(total, &part->adamw, err));
+    HOP_TRY(hop_calloc(&part->slot_busy, (size_t)part->slots, sizeof(bool), err));
+    return hop_calloc(&part->slot_of, (size_t)executor->micro_batches, sizeof(int32_t), err);
+}
+
+static hop_status create_parts(struct hop_executor *executor, const struct hop_weights *weights,
+                               struct hop_error *err)
+{
+    const size_t planned = (size_t)executor->plan->part_count;
+    HOP_TRY(hop_calloc(&executor->parts, planned, sizeof *executor->parts, err));
+    HOP_TRY(hop_calloc(&executor->part_of, planned, sizeof *executor->part_of, err));
+    for (int32_t i = 0; i < executor->plan->part_count; i++) {
+        executor->part_of[i] = -1;
+        if (executor->plan->parts[i].device == executor->config.device)
+            HOP_TRY(create_part(executor, i, weights, err));
+    }
+    return HOP_OK;
+}
+
+hop_status hop_executor_create(const struct hop_executor_config *config,
+                               const struct hop_plan *plan, struct hop_schedule *schedules,
+                               int32_t schedule_count, const struct hop_weights *weights,
+                               struct hop_transport *transport, struct hop_executor **out,
+                               struct hop_error *err)
+{
+    hop_status status = HOP_OK;
+    struct hop_executor *executor = NULL;
+    HOP_TRY_DONE(hop_calloc(&executor, 1, sizeof *executor, err));
+    executor->config = *config;
+    executor->plan = plan;
+    executor->transport = transport;
+    HOP_TRY_DONE(open_backend(executor, err));
+    HOP_TRY_DONE(take_schedules(executor, schedules, schedule_count, err));
+    HOP_TRY_DONE(create_parts(executor, weights, err));
+    HOP_TRY_DONE(hop_calloc(&executor->probe_list, (size_t)executor->probes,
+                            sizeof *executor->probe_list, err));
+    HOP_TRY_DONE(hop_executor_buffers_create(executor, err));
+    *out = executor;
+    executor = NULL;
+done:
+    hop_executor_free(executor);
+    return status;
+}
+
+void hop_executor_free(struct hop_executor *executor)
+{
+    if (!executor)
+        return;
+    hop_executor_buffers_free(executor);
+    for (int32_t p = 0; p < executor->part_count; p++) {
+        hop_stage_free(executor->parts[p].stage);
+        hop_adamw_free(&executor->parts[p].adamw);
+        free(executor->parts[p].slot_busy);
+        free(executor->parts[p].slot_of);
+    }
+    for (int32_t r = 0; r < executor->route_count; r++)
+        hop_route_free(&executor->routes[r]);
+    free(executor->routes);
+    free(executor->parts);
+    free(executor->part_of);
+    free(executor->probe_list);
+    hop_timeline_free(&executor->timeline);
+    if (executor->backend)
+        executor->ops.close(executor->backend);
+    free(executor);
+}
+
+hop_status hop_executor_update(struct hop_executor *executor, const struct hop_update *update,
+                               struct hop_error *err)
+{
+    struct hop_adamw_options options = hop_adamw_default();
+    options.weight_decay = (double)executor->config.weight_decay;
+    for (int32_t p = 0; p < executor->part_count; p++) {
+        struct hop_executor_part *const part = &executor->parts[p];
+        const enum hop_gradient kind = executor->plan->parts[part->index].gradient;
+        if (kind == HOP_GRADIENT_NONE)
+            continue;
+        const bool exact = kind == HOP_GRADIENT_BACKPROP;
+        struct hop_parameters *const parameters = hop_stage_parameters(part->stage);
+        hop_scale(parameters->gradients, parameters->total, exact ? update->clip : update->zo_clip);
+        part->adamw.steps = update->step - 1;
+        HOP_TRY(hop_adamw_step(&part->adamw, &options,
+                               exact ? update->learning_rate : update->zo_learning_rate,
+                               parameters->values, parameters->gradients, err));
+        memset(parameters->gradients, 0, parameters->total * sizeof(float));
+        HOP_TRY(hop_stage_adapters_changed(part->stage, err));
+    }
+    return HOP_OK;
+}
+
+size_t hop_executor_state_count(const struct hop_executor *executor)
+{
+    size_t count = 0;
+    for (int32_t p = 0; p < executor->part_count; p++)
+        count += 3 * hop_stage_parameters(executor->parts[p].stage)->total;
+    return count;
+}
+
+void hop_executor_state_get(const struct hop_executor *executor, float *state)
+{
+    for (int32_t p = 0; p < executor->part_count; p++) {
+        const struct hop_executor_part *const part = &executor->parts[p];
+        const struct hop_parameters *const parameters = hop_stage_parameters(part->stage);
+        const size_t n = parameters->total, bytes = n * sizeof(float);
+        memcpy(state, parameters->values, bytes);
+        memcpy(state + n, part->adamw.exp_avg, bytes);
+        memcpy(state + 2 * n, part->adamw.exp_avg_sq, bytes);
+        state += 3 * n;
+    }
+}
+
+hop_status hop_executor_state_set(struct hop_executor *executor, const float *state,
+                                  struct hop_error *err)
+{
+    for (int32_t p = 0; p < executor->part_count; p++) {
+        struct hop_executor_part *const part = &executor->parts[p];
+        struct hop_parameters *const parameters = hop_stage_parameters(part->stage);
+        const size_t n = parameters->total, bytes = n * sizeof(float);
+        memcpy(parameters->values, state, bytes);
+        memcpy(part->adamw.exp_avg, state + n, bytes);
+        memcpy(part->adamw.exp_avg_sq, state + 2 * n, bytes);
+        state += 3 * n;
+        HOP_TRY(hop_stage_adapters_changed(part->stage, err));
+    }
+    return HOP_OK;
+}
+
+const struct hop_timeline *hop_executor_timeline(const struct hop_executor *executor)
+{
+    return &executor->timeline;
+}

@@ -1,0 +1,82 @@
+/* Plays a schedule on one device: waits for a task's input, runs it, sends its output.
+ *
+ * An executor holds the device's parts (stages, adapters, optimizer state) and all message buffers. The step
+ * loop allocates nothing. */
+#ifndef HOP_RUNTIME_EXECUTOR_H
+#define HOP_RUNTIME_EXECUTOR_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "data/batch.h"
+#include "model/stage.h"
+#include "runtime/route.h"
+#include "runtime/transport.h"
+#include "schedule/timeline.h"
+
+struct hop_executor_config {
+    struct hop_model_config model;
+    struct hop_lora_config lora;
+    enum hop_dtype dtype;
+    struct hop_batch_limits limits;
+    uint64_t seed;
+    float epsilon;
+    float weight_decay;
+    int32_t device;         /* index in the plan */
+    const char *backend;    /* name */
+    bool bp;                /* false: the backend's backward entries are taken away */
+    int32_t threads;
+    const int32_t *rank_of; /* (plan->devices): rank of each device, -1 for idle ones; borrowed */
+    int64_t trace_steps;    /* steps 1..trace_steps are recorded */
+};
+
+struct hop_executor;
+
+/* plan, weights and transport are borrowed. Takes over the schedules (emptied on success). */
+hop_status hop_executor_create(const struct hop_executor_config *config,
+                               const struct hop_plan *plan, struct hop_schedule *schedules,
+                               int32_t schedule_count, const struct hop_weights *weights,
+                               struct hop_transport *transport, struct hop_executor **out,
+                               struct hop_error *err);
+void hop_executor_free(struct hop_executor *executor);
+
+/* What one pass measured on this device. Arrays belong to the executor. */
+struct hop_pass {
+    double busy;              /* seconds of computation */
+    int32_t losses;           /* with the head: micro_batches, else 0 */
+    const double *loss;       /* (losses) -sum(logprob)/label_total of each micro-batch */
+    int32_t derivatives;      /* with the head: micro_batches * probes, else 0 */
+    const double *probe_loss; /* (micro_batches, probes) losses of the probes */
+    int32_t squares;          /* parameters of the trainable parts of this device */
+    const double *square;     /* (squares) sum of squares of each parameter's gradient */
+    const float *scores;      /* evaluation with the head: label log-probabilities, (micro_batches, limits.labels) */
+};
+
+/* Runs schedule `index` on batches[0..micro_batches). step counts from 1 (0: evaluation). Gradients are left
+ * in the parts until hop_executor_update(). A loss that is not finite is HOP_NUMERIC naming the
+ * step and micro-batch. */
+hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_t step,
+                            const struct hop_batch *batches, struct hop_pass *pass,
+                            struct hop_error *err);
+
+struct hop_update {
+    int64_t step; /* from 1, for the bias correction of AdamW */
+    double learning_rate, zo_learning_rate;
+    double clip, zo_clip; /* factors for the gradients of either half */
+};
+
+/* AdamW on every trainable part, then the gradients are zero again. */
+hop_status hop_executor_update(struct hop_executor *executor, const struct hop_update *update,
+                               struct hop_error *err);
+
+/* Adapter values, first and second moments of all parts of this device, part after part:
+ * 3 * total floats a part. */
+size_t hop_executor_state_count(const struct hop_executor *executor);
+void hop_executor_state_get(const struct hop_executor *executor, float *state);
+hop_status hop_executor_state_set(struct hop_executor *executor, const float *state,
+                                  struct hop_error *err);
+
+/* Events recorded so far, times on this machine's monotonic clock. */
+const struct hop_timeline *hop_executor_timeline(const struct hop_executor *executor);
+
+#endif

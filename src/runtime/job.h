@@ -1,0 +1,77 @@
+/* The job file: everything a run is told. */
+#ifndef HOP_RUNTIME_JOB_H
+#define HOP_RUNTIME_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "base/error.h"
+#include "cluster/cluster.h"
+#include "io/schema.h"
+#include "model/lora.h"
+#include "train/learning_rate.h"
+
+enum hop_job_dtype { HOP_JOB_DTYPE_AUTO, HOP_JOB_DTYPE_F32, HOP_JOB_DTYPE_BF16 };
+
+struct hop_job {
+    char *model, *strategy, *output;
+    struct { /* data */
+        int task; /* enum hop_data_task */
+        char *train, *eval;
+        struct hop_string_list labels;
+        int64_t max_length, limit, eval_limit;
+        bool shuffle;
+    } data;
+    struct { /* lora */
+        int64_t rank;
+        double alpha, dropout;
+        struct hop_string_list targets;
+        char *init;
+    } lora;
+    struct { /* train */
+        int64_t batch_size, micro_batch, epochs, max_steps, warmup_steps, eval_every, save_every,
+            early_stopping, seed, trace_steps;
+        double learning_rate, weight_decay, max_grad_norm, peer_timeout;
+        int scheduler; /* enum hop_scheduler */
+        int dtype;     /* enum hop_job_dtype */
+        bool log_grad_norms;
+    } train;
+    struct { /* zo */
+        int64_t probes;
+        double epsilon, learning_rate; /* learning_rate 0: as train.learning_rate */
+        json_t *early_exit, *blocks;
+        int32_t lo, hi; /* from blocks: those of `single` that are zeroth-order */
+        char *estimator, *directions;
+    } zo;
+    struct { /* plan */
+        json_t *blocks;
+        char *file, *devices;
+        int64_t micro_batches;
+    } plan;
+    json_t *cluster_value; /* a file name, an object or NULL */
+    struct hop_cluster cluster;
+    bool resume; /* set by --resume, kept in config.yaml */
+};
+
+/* Reads a job file, applies `--set key=value` texts, fills defaults, checks what can be checked without
+ * opening model and data. Relative paths are relative to the working directory. */
+hop_status hop_job_load(const char *path, const char *const *overrides, size_t override_count,
+                        struct hop_job *out, struct hop_error *err);
+void hop_job_free(struct hop_job *job);
+
+/* The resolved job as YAML, readable by hop_job_load(). */
+hop_status hop_job_save(const struct hop_job *job, const char *path, struct hop_error *err);
+
+/* rank, alpha and targets of the job's adapters. */
+hop_status hop_job_lora(const struct hop_job *job, struct hop_lora_config *out,
+                        struct hop_error *err);
+/* Micro-batches of a full mini-batch, and rows of one micro-batch. */
+int32_t hop_job_micro_batches(const struct hop_job *job);
+int64_t hop_job_micro_batch_rows(const struct hop_job *job);
+
+/* All known keys with defaults and help, for `hybridop train --help-job`. */
+extern const struct hop_field hop_job_fields[];
+
+#endif

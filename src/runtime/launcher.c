@@ -1,0 +1,299 @@
+#include "runtime/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "io/file.h"
+#include "report/progress.h"
+#include "runtime/console.h"
+#include "runtime/launch_command.h"
+
+enum { LINE_LIMIT = 8192, TAIL_LINES = 12 };
+
+/* A run being followed. */
+struct follow {
+    const struct hop_launch *launch;
+    pid_t child;
+    int pipe; /* reading end of mpiexec's stderr */
+    char line[LINE_LIMIT];
+    size_t length;
+    struct hop_progress progress;
+    long *pids;          /* (ranks), 0: not yet heard of */
+    bool failed;         /* a rank said why */
+    int exit_code;       /* that it gave */
+    char reason[1024];
+    int dead_rank;       /* mpiexec named it, or -1 */
+    long dead_pid;       /* mpiexec named it, or 0 */
+    char tail[TAIL_LINES][256]; /* last lines that were not ours */
+    int tail_count;
+    int interrupts; /* seen and acted upon */
+};
+
+static volatile sig_atomic_t interrupts;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupts++;
+}
+
+/* Starting */
+
+static void run_child(const struct hop_arguments *arguments, int writing_end)
+{
+    const int nothing = open("/dev/null", O_RDONLY);
+    setpgid(0, 0); /* Ctrl-C reaches the launcher only, which ends the run in order */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    dup2(nothing, STDIN_FILENO);
+    dup2(writing_end, STDERR_FILENO);
+    /* Idle threads of one rank must not burn the core another rank computes on. */
+    setenv("OMP_WAIT_POLICY", "passive", 0);
+    execvp(arguments->items[0], arguments->items);
+    fprintf(stderr, HOP_CONSOLE_MARK "error 1 %s: %s; install an MPI library or set HYBRIDOP_MPIEXEC\n",
+            arguments->items[0], strerror(errno));
+    _exit(127);
+}
+
+static hop_status start(struct follow *follow, struct hop_error *err)
+{
+    struct hop_arguments arguments = {0};
+    int ends[2];
+    HOP_TRY(hop_launch_command(follow->launch, &arguments, err));
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        hop_arguments_free(&arguments);
+        return hop_fail(err, HOP_IO, "pipe: %s", strerror(errno));
+    }
+    fflush(NULL);
+    follow->child = fork();
+    if (follow->child == 0)
+        run_child(&arguments, ends[1]);
+    close(ends[1]);
+    follow->pipe = ends[0];
+    hop_arguments_free(&arguments);
+    return follow->child < 0 ? hop_fail(err, HOP_IO, "fork: %s", strerror(errno)) : HOP_OK;
+}
+
+/* Lines */
+
+static bool after(const char *line, const char *prefix, const char **rest)
+{
+    const size_t n = strlen(prefix);
+    if (strncmp(line, prefix, n) != 0)
+        return false;
+    *rest = line + n;
+    return true;
+}
+
+static void take_hello(struct follow *follow, const char *text)
+{
+    int rank;
+    long pid;
+    if (sscanf(text, "%d %*s %ld", &rank, &pid) == 2 && rank >= 0 &&
+        rank < follow->launch->ranks->count)
+        follow->pids[rank] = pid;
+}
+
+/* The first error is the cause; later ones are ranks that noticed it. */
+static void take_error(struct follow *follow, const char *text)
+{
+    char *rest;
+    const long code = strtol(text, &rest, 10);
+    if (follow->failed)
+        return;
+    follow->failed = true;
+    follow->exit_code = (int)code;
+    snprintf(follow->reason, sizeof follow->reason, "%s", *rest == ' ' ? rest + 1 : rest);
+}
+
+static void take_own_line(struct follow *follow, const char *text)
+{
+    const char *rest;
+    struct hop_progress_line progress;
+    if (after(text, "hello ", &rest))
+        take_hello(follow, rest);
+    else if (after(text, "error ", &rest))
+        take_error(follow, rest);
+    else if (after(text, "note ", &rest)) {
+        hop_progress_break(&follow->progress);
+        hop_note("%s", rest);
+    } else if (after(text, "progress ", &rest) && hop_console_parse_progress(rest, &progress))
+        hop_progress_show(&follow->progress, &progress);
+}
+
+/* What Open MPI ("process rank 2 with PID ...") and MPICH ("PID 123 RUNNING AT ...") say of a dead rank. */
+static void take_foreign_line(struct follow *follow, const char *line)
+{
+    const char *found = strstr(line, "process rank ");
+    if (found)
+        sscanf(found, "process rank %d", &follow->dead_rank);
+    found = strstr(line, "PID ");
+    if (found && strstr(line, "RUNNING AT"))
+        sscanf(found, "PID %ld", &follow->dead_pid);
+    char *const kept = follow->tail[follow->tail_count++ % TAIL_LINES];
+    const size_t n = strnlen(line, sizeof follow->tail[0] - 1);
+    memcpy(kept, line, n);
+    kept[n] = '\0';
+}
+
+static void take_line(struct follow *follow)
+{
+    /* Several ranks share the pipe: a mark may stand behind an unfinished foreign line. */
+    const char *const own = strstr(follow->line, HOP_CONSOLE_MARK);
+    if (own)
+        take_own_line(follow, own + strlen(HOP_CONSOLE_MARK));
+    else if (follow->line[0])
+        take_foreign_line(follow, follow->line);
+}
+
+static void take_bytes(struct follow *follow, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (bytes[i] == '\n') {
+            follow->line[follow->length] = '\0';
+            take_line(follow);
+            follow->length = 0;
+        } else if (follow->length + 1 < LINE_LIMIT)
+            follow->line[follow->length++] = bytes[i];
+    }
+}
+
+/* Interrupts */
+
+static void ask_to_stop(struct follow *follow)
+{
+    struct hop_error err = {0};
+    char *path = NULL;
+    hop_progress_break(&follow->progress);
+    if (hop_path_join(follow->launch->directory, HOP_STOP_FILE, &path, &err) == HOP_OK &&
+        hop_file_write(path, "", 0, &err) == HOP_OK)
+        hop_note("stopping after the current step; interrupt again to end at once");
+    else
+        hop_log_error(&err);
+    free(path);
+}
+
+static void act_on_interrupts(struct follow *follow)
+{
+    while (follow->interrupts < interrupts) {
+        follow->interrupts++;
+        if (follow->interrupts == 1 && follow->launch->mode == HOP_RUN_TRAIN)
+            ask_to_stop(follow);
+        else
+            kill(-follow->child, SIGTERM);
+    }
+}
+
+static void follow_output(struct follow *follow)
+{
+    char bytes[4096];
+    for (;;) {
+        struct pollfd ready = {.fd = follow->pipe, .events = POLLIN};
+        const int n = poll(&ready, 1, 200);
+        act_on_interrupts(follow);
+        if (n <= 0)
+            continue;
+        const ssize_t got = read(follow->pipe, bytes, sizeof bytes);
+        if (got > 0)
+            take_bytes(follow, bytes, (size_t)got);
+        else if (got == 0 || errno != EINTR)
+            return;
+    }
+}
+
+/* Ending */
+
+static int find_dead_rank(const struct follow *follow)
+{
+    for (int r = 0; follow->dead_pid && r < follow->launch->ranks->count; r++)
+        if (follow->pids[r] == follow->dead_pid)
+            return r;
+    return follow->dead_rank;
+}
+
+static void print_tail(const struct follow *follow)
+{
+    const int kept = follow->tail_count < TAIL_LINES ? follow->tail_count : TAIL_LINES;
+    for (int i = follow->tail_count - kept; i < follow->tail_count; i++)
+        fprintf(stderr, "  %s\n", follow->tail[i % TAIL_LINES]);
+}
+
+static hop_status explain_death(const struct follow *follow, int status, struct hop_error *err)
+{
+    const int rank = find_dead_rank(follow);
+    const int32_t device =
+        rank >= 0 && rank < follow->launch->ranks->count ? follow->launch->ranks->device_of[rank] : -1;
+    if (device >= 0)
+        return hop_fail(err, HOP_PEER,
+                        "device %s (rank %d) died; the run ended. Continue from the last checkpoint with "
+                        "--resume",
+                        follow->launch->job->cluster.devices[device].name, rank);
+    if (follow->interrupts)
+        return hop_fail(err, HOP_PEER, "ended by the second interrupt");
+    print_tail(follow);
+    return hop_fail(err, HOP_PEER, "mpiexec ended with status %d (its last words stand above)",
+                    WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+static hop_status reported(const struct follow *follow, struct hop_error *err)
+{
+    return hop_fail(err, follow->exit_code == 2 ? HOP_INPUT : HOP_PEER, "%s", follow->reason);
+}
+
+static hop_status conclude(struct follow *follow, struct hop_error *err)
+{
+    int status = 0;
+    while (waitpid(follow->child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    hop_progress_break(&follow->progress);
+    if (follow->failed)
+        return reported(follow, err);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return HOP_OK;
+    return explain_death(follow, status, err);
+}
+
+static void watch_terminal(struct hop_progress *progress)
+{
+    struct winsize size;
+    progress->terminal = isatty(STDERR_FILENO);
+    progress->width = 80;
+    if (progress->terminal && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        progress->width = size.ws_col;
+}
+
+hop_status hop_launch_run(const struct hop_launch *launch, struct hop_error *err)
+{
+    hop_status status = HOP_OK;
+    const struct sigaction action = {.sa_handler = on_interrupt};
+    struct sigaction old_interrupt, old_terminate;
+    struct follow *follow = NULL;
+    HOP_TRY(hop_calloc(&follow, 1, sizeof *follow, err));
+    follow->launch = launch;
+    follow->dead_rank = -1;
+    watch_terminal(&follow->progress);
+    interrupts = 0;
+    sigaction(SIGINT, &action, &old_interrupt);
+    sigaction(SIGTERM, &action, &old_terminate);
+    HOP_TRY_DONE(hop_calloc(&follow->pids, (size_t)launch->ranks->count, sizeof(long), err));
+    HOP_TRY_DONE(start(follow, err));
+    follow_output(follow);
+    close(follow->pipe);
+    HOP_TRY_DONE(conclude(follow, err));
+done:
+    sigaction(SIGINT, &old_interrupt, NULL);
+    sigaction(SIGTERM, &old_terminate, NULL);
+    free(follow->pids);
+    free(follow);
+    return status;
+}

@@ -1,0 +1,197 @@
+#include "runtime/planning.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "io/json.h"
+#include "model/adapter.h"
+#include "model/config.h"
+#include "report/table.h"
+#include "strategy/strategy.h"
+
+hop_status hop_job_device_names(const struct hop_job *job, const char ***out,
+                                struct hop_error *err)
+{
+    const char **names;
+    HOP_TRY(hop_calloc(&names, job->cluster.count, sizeof *names, err));
+    for (size_t d = 0; d < job->cluster.count; d++)
+        names[d] = job->cluster.devices[d].name;
+    *out = names;
+    return HOP_OK;
+}
+
+static hop_status append_target(struct hop_string_list *targets, const char *name,
+                                struct hop_error *err)
+{
+    HOP_TRY(hop_string_copy(&targets->items[targets->count], name, err));
+    targets->count++;
+    return HOP_OK;
+}
+
+static hop_status adopt_adapter(struct hop_job *job, struct hop_error *err)
+{
+    struct hop_lora_config lora;
+    if (!job->lora.init)
+        return HOP_OK;
+    HOP_TRY(hop_adapter_config(job->lora.init, &lora, err));
+    struct hop_string_list targets = {0};
+    HOP_TRY(hop_calloc(&targets.items, HOP_TARGETS, sizeof *targets.items, err));
+    for (size_t i = 0; i < job->lora.targets.count; i++)
+        free(job->lora.targets.items[i]);
+    free(job->lora.targets.items);
+    job->lora.targets = targets;
+    job->lora.rank = lora.rank;
+    job->lora.alpha = lora.alpha;
+    for (int t = 0; t < HOP_TARGETS; t++)
+        if (lora.targets[t])
+            HOP_TRY(append_target(&job->lora.targets, hop_target_names[t], err));
+    return HOP_OK;
+}
+
+/* plan.blocks: {device: count}; devices it does not name hold nothing. */
+static hop_status read_fixed_blocks(const struct hop_job *job, int32_t **out,
+                                    struct hop_error *err)
+{
+    const json_t *const blocks = job->plan.blocks;
+    const char *name;
+    json_t *count;
+    int32_t *fixed;
+    *out = NULL;
+    if (!blocks)
+        return HOP_OK;
+    if (!json_is_object(blocks))
+        return hop_fail(err, HOP_INPUT, "plan.blocks: expected a map like {npu0: 3, gpu0: 3}");
+    HOP_TRY(hop_calloc(&fixed, job->cluster.count, sizeof *fixed, err));
+    *out = fixed;
+    json_object_foreach((json_t *)(uintptr_t)blocks, name, count) {
+        const int32_t device = hop_cluster_find(&job->cluster, name);
+        if (device < 0)
+            return hop_fail(err, HOP_INPUT, "plan.blocks: no device is named '%s' in the cluster", name);
+        if (!json_is_integer(count) || json_integer_value(count) < 0 ||
+            json_integer_value(count) > 1 << 20)
+            return hop_fail(err, HOP_INPUT, "plan.blocks.%s: expected a number of blocks", name);
+        fixed[device] = (int32_t)json_integer_value(count);
+    }
+    return HOP_OK;
+}
+
+static hop_status ask_strategy(const struct hop_job *job, const struct hop_model_config *model,
+                               struct hop_plan *out, struct hop_error *err)
+{
+    hop_status status = HOP_OK;
+    const struct hop_strategy *strategy;
+    int32_t *fixed = NULL;
+    HOP_TRY_DONE(hop_strategy_find(job->strategy, &strategy, err));
+    HOP_TRY_DONE(read_fixed_blocks(job, &fixed, err));
+    const struct hop_plan_request request = {.cluster = &job->cluster,
+                                             .blocks = model->blocks,
+                                             .micro_batches = hop_job_micro_batches(job),
+                                             .probes = (int32_t)job->zo.probes,
+                                             .fixed_blocks = fixed,
+                                             .zo_lo = job->zo.lo,
+                                             .zo_hi = job->zo.hi};
+    HOP_TRY_DONE(strategy->plan(&request, out, err));
+done:
+    free(fixed);
+    return status;
+}
+
+hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_error *err)
+{
+    struct hop_model_config model;
+    HOP_TRY(hop_model_config_load(job->model, &model, err));
+    HOP_TRY(adopt_adapter(job, err));
+    if (!job->plan.file)
+        return ask_strategy(job, &model, out, err);
+    struct hop_plan plan;
+    HOP_TRY(hop_plan_load(job->plan.file, job, &plan, err));
+    if (plan.blocks != model.blocks) {
+        hop_fail(err, HOP_INPUT, "%s: the plan is for %d blocks, the model has %d", job->plan.file,
+                 plan.blocks, model.blocks);
+        hop_plan_free(&plan);
+        return err->status;
+    }
+    *out = plan;
+    return HOP_OK;
+}
+
+hop_status hop_plan_save(const struct hop_plan *plan, const struct hop_job *job, const char *path,
+                         struct hop_error *err)
+{
+    hop_status status = HOP_OK;
+    const char **names = NULL;
+    json_t *object = NULL;
+    HOP_TRY_DONE(hop_job_device_names(job, &names, err));
+    object = hop_plan_json(plan, names);
+    if (!object) {
+        status = hop_fail(err, HOP_MEMORY, "out of memory while writing %s", path);
+        goto done;
+    }
+    HOP_TRY_DONE(hop_json_save(path, object, err));
+done:
+    json_decref(object);
+    free(names);
+    return status;
+}
+
+hop_status hop_plan_load(const char *path, const struct hop_job *job, struct hop_plan *out,
+                         struct hop_error *err)
+{
+    hop_status status = HOP_OK;
+    const char **names = NULL;
+    json_t *object = NULL;
+    HOP_TRY_DONE(hop_job_device_names(job, &names, err));
+    HOP_TRY_DONE(hop_json_load(path, &object, err));
+    HOP_TRY_DONE(
+        hop_plan_parse(object, path, names, (int32_t)job->cluster.count, out, err));
+done:
+    json_decref(object);
+    free(names);
+    return status;
+}
+
+static const char *role(enum hop_gradient gradient)
+{
+    switch (gradient) {
+    case HOP_GRADIENT_BACKPROP:
+        return "BP-capable";
+    case HOP_GRADIENT_ZEROTH_ORDER:
+        return "BP-free";
+    default:
+        return "forward only";
+    }
+}
+
+static hop_status print_part(struct hop_table *table, const struct hop_part *part,
+                             const struct hop_job *job, int64_t block_parameters,
+                             struct hop_error *err)
+{
+    HOP_TRY(hop_table_cell(table, err, "%s", job->cluster.devices[part->device].name));
+    HOP_TRY(hop_table_cell(table, err, "%s", role(part->gradient)));
+    HOP_TRY(hop_table_cell(table, err, "%d-%d", part->lo, part->hi - 1));
+    HOP_TRY(hop_table_cell(table, err, "%lld",
+                           (long long)(block_parameters * (part->hi - part->lo))));
+    return hop_table_cell(table, err, "%s", hop_gradient_names[part->gradient]);
+}
+
+hop_status hop_plan_print(const struct hop_plan *plan, const struct hop_job *job, FILE *to,
+                          struct hop_error *err)
+{
+    static const char *const headers[] = {"device", "role", "blocks", ">adapter parameters",
+                                          "gradient", NULL};
+    hop_status status = HOP_OK;
+    struct hop_table *table = NULL;
+    struct hop_model_config model;
+    struct hop_lora_config lora;
+    HOP_TRY(hop_model_config_load(job->model, &model, err));
+    HOP_TRY(hop_job_lora(job, &lora, err));
+    HOP_TRY(hop_table_create(headers, &table, err));
+    for (int32_t p = 0; p < plan->part_count; p++)
+        HOP_TRY_DONE(print_part(table, &plan->parts[p], job,
+                                hop_lora_block_parameters(&model, &lora), err));
+    hop_table_print(table, to);
+done:
+    hop_table_free(table);
+    return status;
+}

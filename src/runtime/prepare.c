@@ -1,0 +1,278 @@
+/* What the coordinator reads and decides before the first message. */
+#include "runtime/coordinator_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/scoring.h"
+#include "io/file.h"
+#include "runtime/console.h"
+#include "runtime/planning.h"
+
+hop_status hop_coordinator_path(const struct hop_coordinator *c, const char *name, char **out,
+                                struct hop_error *err)
+{
+    return hop_path_join(c->directory, name, out, err);
+}
+
+static hop_status load_job(struct hop_coordinator *c, struct hop_error *err)
+{
+    hop_status status = HOP_OK;
+    char *config = NULL, *plan = NULL;
+    HOP_TRY_DONE(hop_coordinator_path(c, "config.yaml", &config, err));
+    HOP_TRY_DONE(hop_coordinator_path(c, "plan.json", &plan, err));
+    HOP_TRY_DONE(hop_job_load(config, NULL, 0, &c->job, err));
+    HOP_TRY_DONE(hop_job_lora(&c->job, &c->lora, err));
+    HOP_TRY_DONE(hop_plan_load(plan, &c->job, &c->plan, err));
+    HOP_TRY_DONE(hop_ranks_assign(&c->job.cluster, &c->plan, &c->ranks, err));
+    if (c->ranks.count != c->transport->size)
+        status = hop_fail(err, HOP_INPUT, "%s: the plan needs %d processes, %d were started", plan,
+                          c->ranks.count, c->transport->size);
+done:
+    free(config);
+    free(plan);
+    return status;
+}
+
+/* train.dtype, or what the weights are stored in. */
+static enum hop_dtype choose_dtype(const struct hop_coordinator *c)
+{
+    if (c->job.train.dtype != HOP_JOB_DTYPE_AUTO)
+        return c->job.train.dtype == HOP_JOB_DTYPE_BF16 ? HOP_BF16 : HOP_F32;
+    const struct hop_tensor *const embed =
+        hop_weights_find(c->session.weights, "model.embed_tokens.weight");
+    return embed && embed->dtype == HOP_BF16 ? HOP_BF16 : HOP_F32;
+}
+
+static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
+{
+    HOP_TRY(hop_model_config_load(c->job.model, &c->model, err));
+    HOP_TRY(hop_weights_open(c->job.model, &c->model, &c->session.weights, err));
+    c->dtype = choose_dtype(c);
+    return HOP_OK;
+}
+
+static hop_status load_rows(struct hop_coordinator *c, const char *path, int64_t limit,
+                            struct hop_dataset **out, struct hop_error *err)
+{
+    const struct hop_dataset_options options = {
+        .task = (enum hop_data_task)c->job.data.task,
+        .max_length = (int32_t)c->job.data.max_length,
+        .vocabulary = c->model.vocabulary,
+        .eos = c->model.eos_count > 0 ? c->model.eos[0] : -1,
+        .labels = (const char *const *)c->job.data.labels.items,
+        .label_count = c->job.data.labels.count,
+        .limit = (size_t)limit};
+    HOP_TRY(hop_dataset_load(path, c->tokenizer, &options, out, err));
+    const struct hop_dataset *const d = *out;
+    hop_console_note("%s: %zu rows, %lld tokens, %lld label tokens%s", path, d->count,
+                     (long long)d->tokens, (long long)d->label_tokens,
+                     d->label_count ? ", label task" : "");
+    if (d->truncated)
+        hop_console_note("%s: %zu rows cut to data.max_length %lld", path, d->truncated,
+                         (long long)c->job.data.max_length);
+    if (d->unlabeled)
+        hop_console_note("%s: %zu rows left out: no label token remains after masking and cutting to "
+                         "data.max_length %lld",
+                         path, d->unlabeled, (long long)c->job.data.max_length);
+    return HOP_OK;
+}
+
+/* Rows that are already tokens need no tokenizer. */
+static hop_status load_tokenizer(struct hop_coordinator *c, struct hop_error *err)
+{
+    hop_status status = HOP_OK;
+    char *path = NULL;
+    HOP_TRY(hop_path_join(c->job.model, "tokenizer.json", &path, err));
+    if (hop_file_exists(path))
+        status = hop_tokenizer_load(c->job.model, &c->tokenizer, err);
+    free(path);
+    return status;
+}
+
+static hop_status load_data(struct hop_coordinator *c, struct hop_error *err)
+{
+    HOP_TRY(load_tokenizer(c, err));
+    if (c->mode == HOP_RUN_TRAIN) {
+        HOP_TRY(load_rows(c, c->job.data.train, c->job.data.limit, &c->train, err));
+        HOP_TRY(hop_loader_create(c->train, (size_t)c->job.train.batch_size,
+                                  (size_t)hop_job_micro_batch_rows(&c->job),
+                                  (uint64_t)c->job.train.seed, c->job.data.shuffle, &c->loader, err));
+    }
+    if (c->job.data.eval)
+        HOP_TRY(load_rows(c, c->job.data.eval, c->job.data.eval_limit, &c->eval, err));
+    else if (c->mode == HOP_RUN_EVALUATE)
+        return hop_fail(err, HOP_INPUT, "data.eval: missing; name the file to evaluate on");
+    return HOP_OK;
+}
+
+static void count_steps(struct hop_coordinator *c)
+{
+    c->steps = c->loader.steps_per_epoch * c->job.train.epochs;
+    if (c->job.train.max_steps > 0)
+        c->steps = c->job.train.max_steps;
+}
+
+/* Schedules */
+
+static hop_status add_schedule(struct hop_coordinator *c, const struct hop_strategy *strategy,
+                               int32_t micro_batches, int32_t probes, int32_t *index,
+                               struct hop_error *err)
+{
+    struct hop_schedule_set *const set = &c->schedules;
+    HOP_TRY(strategy->schedule(&c->plan, micro_batches, probes, &set->items[set->count], err));
+    *index = set->count++;
+    return hop_schedule_check(&c->plan, &set->items[*index], INT32_MAX, err);
+}
+
+static hop_status add_evaluation(struct hop_coordinator *c, int32_t micro_batches, int32_t *index,
+                                 struct hop_error *err)
+{
+    struct hop_schedule_set *const set = &c->schedules;
+    HOP_TRY(hop_schedule_evaluation(&c->plan, micro_batches, &set->items[set->count], err));
+    *index = set->count++;
+    return HOP_OK;
+}
+
+static bool any_zeroth_order(const struct hop_plan *plan)
+{
+    for (int32_t p = 0; p < plan->part_count; p++)
+        if (plan->parts[p].gradient == HOP_GRADIENT_ZEROTH_ORDER)
+            return true;
+    return false;
+}
+
+/* The rounding probe of the first step rides behind the Q others. */
+static hop_status add_pair(struct hop_coordinator *c, const struct hop_strategy *strategy,
+                           int32_t micro_batches, int32_t *plain, int32_t *first,
+                           struct hop_error *err)
+{
+    HOP_TRY(add_schedule(c, strategy, micro_batches, c->plan.probes, plain, err));
+    *first = *plain;
+    if (any_zeroth_order(&c->plan))
+        HOP_TRY(add_schedule(c, strategy, micro_batches, c->plan.probes + 1, first, err));
+    return HOP_OK;
+}
+
+static hop_status make_schedules(struct hop_coordinator *c, struct hop_error *err)
+{
+    const struct hop_strategy *strategy;
+    struct hop_schedule_set *const set = &c->schedules;
+    const int32_t full = hop_job_micro_batches(&c->job);
+    HOP_TRY(hop_strategy_find(c->plan.strategy, &strategy, err));
+    if (c->mode == HOP_RUN_TRAIN) {
+        const size_t rows = c->train->count % (size_t)c->job.train.batch_size;
+        const size_t per = c->loader.micro_batch_size;
+        const int32_t last = (int32_t)((rows + per - 1) / per);
+        HOP_TRY(add_pair(c, strategy, full, &set->full, &set->full_first, err));
+        set->last = set->full;
+        set->last_first = set->full_first;
+        if (last > 0 && last != full)
+            HOP_TRY(add_pair(c, strategy, last, &set->last, &set->last_first, err));
+    }
+    if (!c->eval)
+        return HOP_OK;
+    HOP_TRY(add_evaluation(c, full, &set->evaluate_many, err));
+    return add_evaluation(c, 1, &set->evaluate_one, err);
+}
+
+hop_status hop_coordinator_prepare(struct hop_coordinator *c, struct hop_error *err)
+{
+    HOP_TRY(load_job(c, err));
+    HOP_TRY(load_model(c, err));
+    HOP_TRY(load_data(c, err));
+    count_steps(c);
+    return make_schedules(c, err);
+}
+
+/* The setup object */
+
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+static struct hop_batch_limits limits_of(const struct hop_coordinator *c)
+{
+    struct hop_batch_limits limits = {1, 1, 1};
+    if (c->train)
+        limits = hop_loader_limits(&c->loader);
+    if (c->eval) {
+        const struct hop_batch_limits eval =
+            hop_scoring_limits(c->eval, (size_t)hop_job_micro_batch_rows(&c->job));
+        limits.sequences = larger(limits.sequences, eval.sequences);
+        limits.tokens = larger(limits.tokens, eval.tokens);
+        limits.labels = larger(limits.labels, eval.labels);
+    }
+    return limits;
+}
+
+static json_t *lora_json(const struct hop_lora_config *lora)
+{
+    json_t *const targets = json_array();
+    for (int t = 0; t < HOP_TARGETS; t++)
+        if (lora->targets[t])
+            json_array_append_new(targets, json_string(hop_target_names[t]));
+    return json_pack("{s:i, s:f, s:o}", "rank", (int)lora->rank, "alpha", lora->alpha, "targets",
+                     targets);
+}
+
+static json_t *devices_json(const struct hop_coordinator *c)
+{
+    json_t *const devices = json_array();
+    for (int32_t d = 0; d < (int32_t)c->job.cluster.count; d++) {
+        const struct hop_device *const device = &c->job.cluster.devices[d];
+        json_array_append_new(
+            devices, json_pack("{s:s, s:i, s:s, s:b, s:i, s:i}", "name", device->name, "rank",
+                               (int)c->ranks.rank_of[d], "backend", device->backend, "bp",
+                               (int)device->bp, "threads", (int)device->threads, "peers",
+                               (int)hop_ranks_sharing(&c->job.cluster, &c->ranks, d)));
+    }
+    return devices;
+}
+
+static json_t *files_json(const struct hop_coordinator *c)
+{
+    json_t *const fingerprints = json_array();
+    const struct hop_safetensors *const set = hop_weights_files(c->session.weights);
+    for (size_t i = 0; i < hop_safetensors_files(set); i++)
+        json_array_append_new(fingerprints,
+                              json_sprintf("%016" PRIx64, hop_safetensors_fingerprint(set, i)));
+    char *const absolute = realpath(c->job.model, NULL);
+    json_t *const files = json_pack("{s:s, s:b, s:o}", "directory",
+                                    absolute ? absolute : c->job.model, "share",
+                                    (int)c->job.cluster.share_files, "fingerprints", fingerprints);
+    free(absolute);
+    return files;
+}
+
+static json_t *plan_json(const struct hop_coordinator *c)
+{
+    struct hop_error ignored;
+    const char **names = NULL;
+    if (hop_job_device_names(&c->job, &names, &ignored) != HOP_OK)
+        return NULL;
+    json_t *const plan = hop_plan_json(&c->plan, names);
+    free(names);
+    return plan;
+}
+
+hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct hop_error *err)
+{
+    const struct hop_batch_limits limits = limits_of(c);
+    json_t *const setup = json_pack(
+        "{s:i, s:o, s:o, s:s, s:[i,i,i], s:I, s:f, s:f, s:f, s:I, s:i, s:i, s:o, s:o, s:o}", //
+        "protocol", (int)HOP_PROTOCOL, "model", hop_model_config_json(&c->model), "lora",
+        lora_json(&c->lora), "dtype", hop_dtype_name(c->dtype), "limits", (int)limits.sequences,
+        (int)limits.tokens, (int)limits.labels, "seed", (json_int_t)c->job.train.seed, "epsilon",
+        c->job.zo.epsilon, "weight_decay", c->job.train.weight_decay, "timeout",
+        c->job.train.peer_timeout, "trace_steps", (json_int_t)c->job.train.trace_steps,
+        "micro_batches", (int)hop_job_micro_batches(&c->job), "schedules",
+        (int)c->schedules.count, "devices", devices_json(c), "plan", plan_json(c), "files",
+        files_json(c));
+    if (!setup)
+        return hop_fail(err, HOP_MEMORY, "out of memory while making the setup message");
+    *out = setup;
+    return HOP_OK;
+}

@@ -1,0 +1,202 @@
+#include "runtime/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "cluster/cluster.h"
+#include "io/json.h"
+
+static const char where[] = "setup message";
+
+static hop_status get_int32(const json_t *object, const char *key, int32_t *out,
+                            struct hop_error *err)
+{
+    int64_t value;
+    *out = 0;
+    HOP_TRY(hop_json_get_int(object, key, where, 0, &value, err));
+    if (value < INT32_MIN || value > INT32_MAX)
+        return hop_fail(err, HOP_PEER, "%s: %s: %lld is out of range", where, key,
+                        (long long)value);
+    *out = (int32_t)value;
+    return HOP_OK;
+}
+
+static hop_status read_lora(const json_t *object, struct hop_lora_config *out,
+                            struct hop_error *err)
+{
+    size_t i;
+    json_t *target;
+    HOP_TRY(get_int32(object, "rank", &out->rank, err));
+    HOP_TRY(hop_json_get_real(object, "alpha", where, 0, &out->alpha, err));
+    json_array_foreach(json_object_get(object, "targets"), i, target)
+        for (int t = 0; t < HOP_TARGETS; t++)
+            if (json_is_string(target) && strcmp(json_string_value(target), hop_target_names[t]) == 0)
+                out->targets[t] = true;
+    return HOP_OK;
+}
+
+static hop_status read_limits(const json_t *array, struct hop_batch_limits *out,
+                              struct hop_error *err)
+{
+    int32_t *const fields[] = {&out->sequences, &out->tokens, &out->labels};
+    for (size_t i = 0; i < 3; i++) {
+        const json_int_t value = json_integer_value(json_array_get(array, i));
+        if (value < 1 || value > INT32_MAX)
+            return hop_fail(err, HOP_PEER, "%s: limits: %lld is out of range", where,
+                            (long long)value);
+        *fields[i] = (int32_t)value;
+    }
+    return HOP_OK;
+}
+
+static hop_status read_numbers(struct hop_session *session, struct hop_error *err)
+{
+    const json_t *const setup = session->setup;
+    struct hop_executor_config *const config = &session->config;
+    double epsilon, decay;
+    int64_t seed;
+    const char *dtype;
+    HOP_TRY(hop_json_get_real(setup, "epsilon", where, 0, &epsilon, err));
+    HOP_TRY(hop_json_get_real(setup, "weight_decay", where, 0, &decay, err));
+    HOP_TRY(hop_json_get_real(setup, "timeout", where, 600, &session->transport->timeout, err));
+    HOP_TRY(hop_json_get_int(setup, "seed", where, 0, &seed, err));
+    HOP_TRY(hop_json_get_int(setup, "trace_steps", where, 0, &config->trace_steps, err));
+    HOP_TRY(hop_json_get_string(setup, "dtype", where, "f32", &dtype, err));
+    HOP_TRY(get_int32(setup, "micro_batches", &session->batch_count, err));
+    config->epsilon = (float)epsilon;
+    config->weight_decay = (float)decay;
+    config->seed = (uint64_t)seed;
+    config->dtype = strcmp(dtype, "bf16") == 0 ? HOP_BF16 : HOP_F32;
+    return HOP_OK;
+}
+
+/* Rank, name and (for this rank) backend and threads of every device. */
+static hop_status read_device(struct hop_session *session, int32_t index, const json_t *device,
+                              struct hop_error *err)
+{
+    int32_t rank;
+    HOP_TRY(get_int32(device, "rank", &rank, err));
+    HOP_TRY(hop_json_get_string(device, "name", where, "?", &session->device_names[index], err));
+    session->rank_of[index] = rank;
+    if (rank < 0)
+        return HOP_OK;
+    if (rank >= session->transport->size || session->device_of[rank] >= 0)
+        return hop_fail(err, HOP_PEER, "%s: rank %d of device %s is out of range or taken", where,
+                        rank, session->device_names[index]);
+    session->device_of[rank] = index;
+    session->rank_names[rank] = session->device_names[index];
+    if (rank != session->transport->rank)
+        return HOP_OK;
+    session->device = index;
+    session->config.device = index;
+    HOP_TRY(hop_json_get_string(device, "backend", where, "cpu", &session->config.backend, err));
+    HOP_TRY(hop_json_get_bool(device, "bp", where, true, &session->config.bp, err));
+    HOP_TRY(get_int32(device, "threads", &session->config.threads, err));
+    if (session->config.threads > 0)
+        return HOP_OK;
+    /* The device's share of its machine's cores. */
+    int32_t peers;
+    HOP_TRY(get_int32(device, "peers", &peers, err));
+    session->config.threads = hop_machine_cores() / (peers > 0 ? peers : 1);
+    if (session->config.threads < 1)
+        session->config.threads = 1;
+    return HOP_OK;
+}
+
+static hop_status read_devices(struct hop_session *session, struct hop_error *err)
+{
+    const json_t *const devices = json_object_get(session->setup, "devices");
+    const size_t count = json_array_size(devices), ranks = (size_t)session->transport->size;
+    HOP_TRY(hop_calloc(&session->device_names, count, sizeof *session->device_names, err));
+    HOP_TRY(hop_calloc(&session->rank_of, count, sizeof *session->rank_of, err));
+    HOP_TRY(hop_calloc(&session->rank_names, ranks, sizeof *session->rank_names, err));
+    HOP_TRY(hop_calloc(&session->device_of, ranks, sizeof *session->device_of, err));
+    for (size_t r = 0; r < ranks; r++)
+        session->device_of[r] = -1;
+    for (size_t i = 0; i < count; i++)
+        HOP_TRY(read_device(session, (int32_t)i, json_array_get(devices, i), err));
+    session->config.rank_of = session->rank_of;
+    session->transport->names = session->rank_names;
+    return HOP_OK;
+}
+
+static hop_status create_batches(struct hop_session *session, struct hop_error *err)
+{
+    if (session->batch_count < 1 || session->batch_count > 1 << 15)
+        return hop_fail(err, HOP_PEER, "%s: %d micro-batches", where, session->batch_count);
+    HOP_TRY(hop_calloc(&session->batches, (size_t)session->batch_count, sizeof *session->batches,
+                       err));
+    for (int32_t m = 0; m < session->batch_count; m++)
+        HOP_TRY(hop_batch_create(&session->config.limits, &session->batches[m], err));
+    return HOP_OK;
+}
+
+static hop_status read_setup(struct hop_session *session, struct hop_error *err)
+{
+    const json_t *const setup = session->setup;
+    int32_t protocol;
+    HOP_TRY(get_int32(setup, "protocol", &protocol, err));
+    if (protocol != HOP_PROTOCOL)
+        return hop_fail(err, HOP_PEER, "%s: protocol %d, this build speaks %d; install one version everywhere",
+                        where, protocol, HOP_PROTOCOL);
+    HOP_TRY(hop_model_config_parse(json_object_get(setup, "model"), where, &session->config.model,
+                                   err));
+    HOP_TRY(read_lora(json_object_get(setup, "lora"), &session->config.lora, err));
+    HOP_TRY(read_limits(json_object_get(setup, "limits"), &session->config.limits, err));
+    HOP_TRY(read_numbers(session, err));
+    HOP_TRY(read_devices(session, err));
+    HOP_TRY(hop_plan_parse(json_object_get(setup, "plan"), where, session->device_names,
+                           (int32_t)json_array_size(json_object_get(setup, "devices")),
+                           &session->plan, err));
+    return create_batches(session, err);
+}
+
+hop_status hop_session_create(json_t *setup, struct hop_transport *transport,
+                              struct hop_session *out, struct hop_error *err)
+{
+    struct hop_session session = {
+        .transport = transport, .setup = json_incref(setup), .device = -1};
+    const hop_status status = read_setup(&session, err);
+    if (status != HOP_OK) {
+        hop_session_free(&session);
+        return status;
+    }
+    *out = session;
+    return HOP_OK;
+}
+
+hop_status hop_session_start(struct hop_session *session, struct hop_schedule *schedules,
+                             int32_t count, struct hop_error *err)
+{
+    if (session->device < 0)
+        return HOP_OK;
+    return hop_executor_create(&session->config, &session->plan, schedules, count, session->weights,
+                               session->transport, &session->executor, err);
+}
+
+void hop_session_free(struct hop_session *session)
+{
+    if (!session)
+        return;
+    hop_executor_free(session->executor);
+    hop_weights_free(session->weights);
+    for (int32_t m = 0; session->batches && m < session->batch_count; m++)
+        hop_batch_free(&session->batches[m]);
+    free(session->batches);
+    hop_plan_free(&session->plan);
+    free(session->device_names);
+    free(session->rank_names);
+    free(session->rank_of);
+    free(session->device_of);
+    if (session->transport)
+        session->transport->names = NULL;
+    json_decref(session->setup);
+    *session = (struct hop_session){0};
+}
+
+const char *hop_session_device_name(const struct hop_session *session)
+{
+    return session->device >= 0 && session->device_names ? session->device_names[session->device]
+                                                         : NULL;
+}

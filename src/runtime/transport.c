@@ -1,0 +1,240 @@
+#include "runtime/transport.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+static hop_status mpi_status(int code, const char *what, struct hop_error *err)
+{
+    if (code == MPI_SUCCESS)
+        return HOP_OK;
+    char text[MPI_MAX_ERROR_STRING];
+    int n = 0;
+    MPI_Error_string(code, text, &n);
+    return hop_fail(err, HOP_PEER, "%s failed: %.*s", what, n, text);
+}
+
+hop_status hop_transport_open(struct hop_transport *out, struct hop_error *err)
+{
+    struct hop_transport transport = {.timeout = 600};
+    int provided;
+    HOP_TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread",
+                       err));
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &transport.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &transport.size);
+    for (int i = 0; i < HOP_CHANNELS; i++) {
+        HOP_TRY(mpi_status(MPI_Comm_dup(MPI_COMM_WORLD, &transport.channels[i]), "MPI_Comm_dup", err));
+        MPI_Comm_set_errhandler(transport.channels[i], MPI_ERRORS_RETURN);
+    }
+    *out = transport;
+    return HOP_OK;
+}
+
+void hop_transport_close(struct hop_transport *transport)
+{
+    for (int i = 0; i < HOP_CHANNELS; i++)
+        MPI_Comm_free(&transport->channels[i]);
+    MPI_Finalize();
+}
+
+void hop_transport_abort(int exit_code)
+{
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    exit(exit_code);
+}
+
+const char *hop_transport_library(char *text, size_t size)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n = 0;
+    MPI_Get_library_version(version, &n);
+    snprintf(text, size, "%.*s", (int)strcspn(version, ",\n"), version);
+    return text;
+}
+
+bool hop_transport_is_open_mpi(void)
+{
+    char text[128];
+    return strstr(hop_transport_library(text, sizeof text), "Open MPI") != NULL;
+}
+
+int hop_transport_tag_limit(const struct hop_transport *transport)
+{
+    int *limit = NULL, found = 0;
+    MPI_Comm_get_attr(transport->channels[0], MPI_TAG_UB, &limit, &found);
+    return found ? *limit : 32767;
+}
+
+const char *hop_transport_name(const struct hop_transport *transport, int rank, char *text,
+                               size_t size)
+{
+    if (transport->names && transport->names[rank])
+        snprintf(text, size, "device %s", transport->names[rank]);
+    else
+        snprintf(text, size, "rank %d", rank);
+    return text;
+}
+
+static hop_status check_size(size_t n, struct hop_error *err)
+{
+    if (n <= INT_MAX)
+        return HOP_OK;
+    return hop_fail(err, HOP_UNSUPPORTED,
+                    "a message of %zu bytes is too long; use smaller micro-batches", n);
+}
+
+hop_status hop_send_start(struct hop_transport *transport, enum hop_channel channel, int to,
+                          int tag, const void *bytes, size_t n, struct hop_request *request,
+                          struct hop_error *err)
+{
+    HOP_TRY(check_size(n, err));
+    HOP_TRY(mpi_status(MPI_Isend(bytes, (int)n, MPI_BYTE, to, tag, transport->channels[channel],
+                                 &request->request),
+                       "MPI_Isend", err));
+    request->peer = to;
+    request->active = true;
+    return HOP_OK;
+}
+
+hop_status hop_receive_start(struct hop_transport *transport, enum hop_channel channel, int from,
+                             int tag, void *bytes, size_t n, struct hop_request *request,
+                             struct hop_error *err)
+{
+    HOP_TRY(check_size(n, err));
+    HOP_TRY(mpi_status(MPI_Irecv(bytes, (int)n, MPI_BYTE, from, tag, transport->channels[channel],
+                                 &request->request),
+                       "MPI_Irecv", err));
+    request->peer = from;
+    request->active = true;
+    return HOP_OK;
+}
+
+hop_status hop_request_test(struct hop_transport *transport, struct hop_request *request,
+                            bool *done, struct hop_error *err)
+{
+    (void)transport;
+    int flag = 1;
+    if (request->active)
+        HOP_TRY(mpi_status(MPI_Test(&request->request, &flag, MPI_STATUS_IGNORE), "MPI_Test", err));
+    if (flag)
+        request->active = false;
+    *done = flag != 0;
+    return HOP_OK;
+}
+
+/* A wait starts with a few immediate polls, so that a message that is about to come costs no sleep,
+ * and grows to sleeps long enough to leave the core to others. */
+struct pause {
+    double started;
+    int polls;
+};
+
+static void pause_poll(struct pause *pause)
+{
+    enum { EAGER_POLLS = 20, SHORT_POLLS = 40 };
+    pause->polls++;
+    if (pause->polls > EAGER_POLLS)
+        hop_clock_sleep(pause->polls > EAGER_POLLS + SHORT_POLLS ? 200e-6 : 20e-6);
+}
+
+static hop_status check_timeout(const struct hop_transport *transport, const struct pause *pause,
+                                const char *what, int peer, struct hop_error *err)
+{
+    const double waited = hop_clock_now() - pause->started;
+    if (waited <= transport->timeout)
+        return HOP_OK;
+    char name[128];
+    return hop_fail(err, HOP_PEER,
+                    "waited %.0f s for %s from %s; it is stuck or its link is down (raise "
+                    "train.peer_timeout if it is only slow)",
+                    waited, what, hop_transport_name(transport, peer, name, sizeof name));
+}
+
+hop_status hop_request_wait(struct hop_transport *transport, struct hop_request *request,
+                            const char *what, struct hop_error *err)
+{
+    struct pause pause = {.started = hop_clock_now()};
+    bool done;
+    for (;;) {
+        HOP_TRY(hop_request_test(transport, request, &done, err));
+        if (done)
+            return HOP_OK;
+        pause_poll(&pause);
+        HOP_TRY(check_timeout(transport, &pause, what, request->peer, err));
+    }
+}
+
+hop_status hop_send(struct hop_transport *transport, enum hop_channel channel, int to, int tag,
+                    const void *bytes, size_t n, struct hop_error *err)
+{
+    struct hop_request request = {0};
+    HOP_TRY(hop_send_start(transport, channel, to, tag, bytes, n, &request, err));
+    return hop_request_wait(transport, &request, "a message to be taken", err);
+}
+
+/* Waits for a matching message and gives its length. */
+static hop_status wait_for_message(struct hop_transport *transport, enum hop_channel channel,
+                                   int from, int tag, const char *what, MPI_Message *message,
+                                   int *length, struct hop_error *err)
+{
+    struct pause pause = {.started = hop_clock_now()};
+    int found = 0;
+    MPI_Status status;
+    for (;;) {
+        HOP_TRY(mpi_status(
+            MPI_Improbe(from, tag, transport->channels[channel], &found, message, &status),
+            "MPI_Improbe", err));
+        if (found)
+            break;
+        pause_poll(&pause);
+        HOP_TRY(check_timeout(transport, &pause, what, from, err));
+    }
+    MPI_Get_count(&status, MPI_BYTE, length);
+    return HOP_OK;
+}
+
+static hop_status take_message(MPI_Message *message, void *bytes, int length,
+                               struct hop_error *err)
+{
+    return mpi_status(MPI_Mrecv(bytes, length, MPI_BYTE, message, MPI_STATUS_IGNORE), "MPI_Mrecv",
+                      err);
+}
+
+hop_status hop_receive(struct hop_transport *transport, enum hop_channel channel, int from, int tag,
+                       void *bytes, size_t n, const char *what, struct hop_error *err)
+{
+    MPI_Message message;
+    int length;
+    HOP_TRY(wait_for_message(transport, channel, from, tag, what, &message, &length, err));
+    if ((size_t)length != n)
+        return hop_fail(err, HOP_PEER, "%s: expected %zu bytes, got %d; do all devices run the same build?",
+                        what, n, length);
+    return take_message(&message, bytes, length, err);
+}
+
+hop_status hop_receive_unknown(struct hop_transport *transport, enum hop_channel channel, int from,
+                               int tag, size_t limit, const char *what, void **bytes, size_t *n,
+                               struct hop_error *err)
+{
+    MPI_Message message;
+    int length;
+    void *block;
+    HOP_TRY(wait_for_message(transport, channel, from, tag, what, &message, &length, err));
+    if (length < 0 || (size_t)length > limit)
+        return hop_fail(err, HOP_PEER, "%s: a message of %d bytes is longer than the %zu allowed", what,
+                        length, limit);
+    HOP_TRY(hop_calloc(&block, (size_t)length + 1, 1, err));
+    const hop_status status = take_message(&message, block, length, err);
+    if (status != HOP_OK) {
+        free(block);
+        return status;
+    }
+    *bytes = block;
+    *n = (size_t)length;
+    return HOP_OK;
+}

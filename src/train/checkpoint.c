@@ -1,0 +1,224 @@
+#include "train/checkpoint.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/file.h"
+#include "io/json.h"
+
+static const char *const optimizer_suffixes[] = {".exp_avg", ".exp_avg_sq"};
+
+static hop_status save_optimizer(const char *directory, const struct hop_parameters *parameters,
+                                 const struct hop_adamw *adamw, struct hop_error *err)
+{
+    const float *const arrays[] = {adamw->exp_avg, adamw->exp_avg_sq};
+    char *path;
+    HOP_TRY(hop_path_join(directory, "optimizer.safetensors", &path, err));
+    const hop_status status =
+        hop_parameters_write(path, parameters, arrays, optimizer_suffixes, 2, err);
+    free(path);
+    return status;
+}
+
+static hop_status save_state(const char *directory, const struct hop_trainer_state *state,
+                             int64_t optimizer_steps, struct hop_error *err)
+{
+    char *path = NULL;
+    json_t *object = NULL;
+    hop_status status;
+    HOP_TRY_DONE(hop_path_join(directory, "trainer_state.json", &path, err));
+    object = hop_trainer_state_json(state, optimizer_steps);
+    if (!object)
+        HOP_TRY_DONE(hop_fail(err, HOP_MEMORY, "%s: out of memory", path));
+    HOP_TRY_DONE(hop_json_save(path, object, err));
+done:
+    json_decref(object);
+    free(path);
+    return status;
+}
+
+/* Renames are durable only when the folder that holds the names is. */
+static void sync_folder(const char *path)
+{
+    const int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0)
+        return;
+    fsync(descriptor);
+    close(descriptor);
+}
+
+/* An older checkpoint of the same number keeps its content under a name no reader looks for. */
+static hop_status move_aside(const char *path, struct hop_error *err)
+{
+    for (int k = 1; hop_file_exists(path); k++) {
+        struct hop_string aside = {0};
+        hop_status status = hop_string_printf(&aside, err, "%s.replaced-%d", path, k);
+        if (status == HOP_OK && !hop_file_exists(hop_string_text(&aside)) &&
+            rename(path, hop_string_text(&aside)) != 0)
+            status = hop_fail(err, HOP_IO, "%s: cannot be renamed to %s: %s", path,
+                              hop_string_text(&aside), strerror(errno));
+        hop_string_free(&aside);
+        HOP_TRY(status);
+    }
+    return HOP_OK;
+}
+
+static hop_status publish(const char *run, const char *temporary, const char *path,
+                          struct hop_error *err)
+{
+    sync_folder(temporary);
+    HOP_TRY(move_aside(path, err));
+    if (rename(temporary, path) != 0)
+        return hop_fail(err, HOP_IO, "%s: cannot be renamed to %s: %s", temporary, path,
+                        strerror(errno));
+    sync_folder(run);
+    return HOP_OK;
+}
+
+hop_status hop_checkpoint_save(const char *run, const struct hop_trainer_state *state,
+                               const struct hop_lora_config *lora,
+                               const struct hop_parameters *parameters,
+                               const struct hop_adamw *adamw, const char *base,
+                               struct hop_error *err)
+{
+    struct hop_string path = {0}, temporary = {0};
+    hop_status status;
+    HOP_TRY_DONE(
+        hop_string_printf(&path, err, "%s/checkpoint-%lld", run, (long long)state->global_step));
+    HOP_TRY_DONE(hop_string_printf(&temporary, err, "%s.tmp", hop_string_text(&path)));
+    HOP_TRY_DONE(hop_adapter_save(hop_string_text(&temporary), lora, parameters, base, err));
+    HOP_TRY_DONE(save_optimizer(hop_string_text(&temporary), parameters, adamw, err));
+    HOP_TRY_DONE(save_state(hop_string_text(&temporary), state, adamw->steps, err));
+    HOP_TRY_DONE(publish(run, hop_string_text(&temporary), hop_string_text(&path), err));
+done:
+    hop_string_free(&path);
+    hop_string_free(&temporary);
+    return status;
+}
+
+/* N of "checkpoint-N", -1 for any other name. */
+static int64_t checkpoint_number(const char *name)
+{
+    static const char prefix[] = "checkpoint-";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return -1;
+    const char *const digits = name + sizeof prefix - 1;
+    const size_t n = strspn(digits, "0123456789");
+    if (n == 0 || n > 18 || digits[n] != '\0')
+        return -1;
+    return strtoll(digits, NULL, 10);
+}
+
+static bool has_state(const char *run, const char *name)
+{
+    struct hop_string path = {0};
+    struct hop_error ignored = {0};
+    const bool found =
+        hop_string_printf(&path, &ignored, "%s/%s/trainer_state.json", run, name) == HOP_OK &&
+        hop_file_exists(hop_string_text(&path));
+    hop_string_free(&path);
+    return found;
+}
+
+hop_status hop_checkpoint_latest(const char *run, char **out, struct hop_error *err)
+{
+    DIR *const directory = opendir(run);
+    int64_t best = -1;
+    if (!directory && errno != ENOENT)
+        return hop_fail(err, HOP_INPUT, "%s: cannot be opened: %s", run, strerror(errno));
+    for (const struct dirent *entry; directory && (entry = readdir(directory));) {
+        const int64_t number = checkpoint_number(entry->d_name);
+        if (number > best && has_state(run, entry->d_name))
+            best = number;
+    }
+    if (directory)
+        closedir(directory);
+    if (best < 0) {
+        *out = NULL;
+        return HOP_OK;
+    }
+    struct hop_string path = {0};
+    HOP_TRY(hop_string_printf(&path, err, "%s/checkpoint-%lld", run, (long long)best));
+    *out = path.data;
+    return HOP_OK;
+}
+
+static hop_status check_lora(const char *path, const struct hop_lora_config *expected,
+                             struct hop_error *err)
+{
+    struct hop_lora_config found;
+    HOP_TRY(hop_adapter_config(path, &found, err));
+    if (found.rank != expected->rank)
+        return hop_fail(err, HOP_INPUT,
+                        "%s: the adapter has rank %d, the job asks for lora.rank %d", path,
+                        found.rank, expected->rank);
+    if (fabs(found.alpha - expected->alpha) > 0)
+        return hop_fail(err, HOP_INPUT,
+                        "%s: the adapter has alpha %g, the job asks for lora.alpha %g", path,
+                        found.alpha, expected->alpha);
+    for (int target = 0; target < HOP_TARGETS; target++)
+        if (found.targets[target] != expected->targets[target])
+            return hop_fail(err, HOP_INPUT, "%s: the adapter %s %s, the job's lora.targets %s",
+                            path, found.targets[target] ? "has" : "lacks", hop_target_names[target],
+                            expected->targets[target] ? "list it" : "do not");
+    return HOP_OK;
+}
+
+static hop_status load_state(const char *directory, struct hop_trainer_state *state,
+                             int64_t *optimizer_steps, struct hop_error *err)
+{
+    char *path = NULL;
+    json_t *object = NULL;
+    hop_status status;
+    HOP_TRY_DONE(hop_path_join(directory, "trainer_state.json", &path, err));
+    HOP_TRY_DONE(hop_json_load(path, &object, err));
+    HOP_TRY_DONE(hop_trainer_state_parse(object, path, state, optimizer_steps, err));
+done:
+    json_decref(object);
+    free(path);
+    return status;
+}
+
+static hop_status load_optimizer(const char *directory, const struct hop_parameters *parameters,
+                                 struct hop_adamw *adamw, struct hop_error *err)
+{
+    char *path = NULL;
+    struct hop_safetensors *set = NULL;
+    hop_status status;
+    HOP_TRY_DONE(hop_path_join(directory, "optimizer.safetensors", &path, err));
+    HOP_TRY_DONE(hop_safetensors_open(path, &set, err));
+    HOP_TRY_DONE(hop_parameters_read(set, parameters, optimizer_suffixes[0], adamw->exp_avg, err));
+    HOP_TRY_DONE(
+        hop_parameters_read(set, parameters, optimizer_suffixes[1], adamw->exp_avg_sq, err));
+done:
+    hop_safetensors_close(set);
+    free(path);
+    return status;
+}
+
+hop_status hop_checkpoint_load(const char *path, const struct hop_model_config *config,
+                               const struct hop_lora_config *lora,
+                               struct hop_parameters *parameters, struct hop_adamw *adamw,
+                               struct hop_trainer_state *state, struct hop_error *err)
+{
+    struct hop_trainer_state loaded = hop_trainer_state_default();
+    int64_t optimizer_steps = 0;
+    hop_status status;
+    HOP_TRY_DONE(check_lora(path, lora, err));
+    HOP_TRY_DONE(load_state(path, &loaded, &optimizer_steps, err));
+    HOP_TRY_DONE(hop_adapter_load(path, config, parameters, err));
+    HOP_TRY_DONE(load_optimizer(path, parameters, adamw, err));
+    adamw->steps = optimizer_steps;
+    *state = loaded;
+    loaded.log_history = NULL;
+done:
+    hop_trainer_state_free(&loaded);
+    return status;
+}

@@ -1,0 +1,383 @@
+/* Optimizer, schedules, zeroth-order arithmetic, checkpoints. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support_model.h"
+
+#include "base/random.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "train/adamw.h"
+#include "train/checkpoint.h"
+#include "train/clip.h"
+#include "train/learning_rate.h"
+#include "train/zo.h"
+
+static struct hop_error err;
+
+/* The same update in double, by the book. */
+struct reference {
+    double value, m, v;
+};
+
+static void reference_step(struct reference *r, double g, double rate, double decay, int step)
+{
+    r->m = 0.9 * r->m + 0.1 * g;
+    r->v = 0.999 * r->v + 0.001 * g * g;
+    r->value -= rate * decay * r->value;
+    r->value -= rate * (r->m / (1 - pow(0.9, step))) / (sqrt(r->v / (1 - pow(0.999, step))) + 1e-8);
+}
+
+static void test_adamw(void **state)
+{
+    (void)state;
+    enum { N = 19 };
+    float values[N], gradients[N];
+    struct reference expected[N] = {{0}};
+    struct hop_adamw adamw;
+    struct hop_adamw_options options = hop_adamw_default();
+    options.weight_decay = 0.1;
+    assert_ok(hop_adamw_create(N, &adamw, &err));
+    for (int i = 0; i < N; i++) {
+        values[i] = (float)(i - 9) * 0.1f;
+        expected[i].value = (double)values[i];
+    }
+    for (int step = 1; step <= 7; step++) {
+        const double rate = 0.01 / step;
+        for (int i = 0; i < N; i++) {
+            gradients[i] = sinf((float)(i * step)) * powf(10, (float)(i % 7 - 4));
+            reference_step(&expected[i], (double)gradients[i], rate, 0.1, step);
+        }
+        assert_ok(hop_adamw_step(&adamw, &options, rate, values, gradients, &err));
+    }
+    assert_int_equal(adamw.steps, 7);
+    for (int i = 0; i < N; i++)
+        assert_close(values[i], expected[i].value, 1e-6);
+    hop_adamw_free(&adamw);
+    hop_adamw_free(NULL);
+}
+
+static void test_adamw_not_finite(void **state)
+{
+    (void)state;
+    float values[] = {1, 2, 3}, gradients[] = {0, NAN, 1};
+    const float before[] = {1, 2, 3};
+    struct hop_adamw adamw;
+    const struct hop_adamw_options options = hop_adamw_default();
+    assert_ok(hop_adamw_create(3, &adamw, &err));
+    assert_fails(hop_adamw_step(&adamw, &options, 1, values, gradients, &err), HOP_NUMERIC, "1");
+    gradients[1] = INFINITY;
+    assert_fails(hop_adamw_step(&adamw, &options, 1, values, gradients, &err), HOP_NUMERIC, "inf");
+    assert_memory_equal(values, before, sizeof before);
+    assert_int_equal(adamw.steps, 0);
+    hop_adamw_free(&adamw);
+}
+
+static void test_clip(void **state)
+{
+    (void)state;
+    float a[11], b[2] = {3, 4};
+    double expected = 25;
+    for (int i = 0; i < 11; i++) {
+        a[i] = (float)i;
+        expected += i * i;
+    }
+    assert_close(hop_sum_of_squares(a, 11) + hop_sum_of_squares(b, 2), expected, 0);
+    assert_close(hop_clip_coefficient(5, 1), 1 / (5 + 1e-6), 0);
+    assert_close(hop_clip_coefficient(0.5, 1), 1, 0);
+    assert_close(hop_clip_coefficient(5, 0), 1, 0);
+    hop_scale(b, 2, 0.5);
+    assert_close(b[1], 2, 0);
+    assert_true(isinf(hop_sum_of_squares(&(float){INFINITY}, 1)));
+}
+
+/* Every logged rate of a real run with a linear schedule: the value after the step. */
+static void test_linear_oracle(void **state)
+{
+    (void)state;
+    json_t *const file =
+        support_json(support_data("formats/hf_checkpoint_llama8b/trainer_state.json"));
+    const struct hop_learning_rate schedule = {
+        .scheduler = HOP_SCHEDULER_LINEAR, .peak = 2e-4, .warmup_steps = 25, .total_steps = 250};
+    size_t i, compared = 0;
+    const json_t *entry;
+    json_array_foreach(json_object_get(file, "log_history"), i, entry)
+    {
+        const json_t *const rate = json_object_get(entry, "learning_rate");
+        const json_int_t step = json_integer_value(json_object_get(entry, "step"));
+        if (!rate)
+            continue;
+        assert_close(hop_learning_rate_at(&schedule, step), json_number_value(rate), 1e-18);
+        compared++;
+    }
+    assert_int_equal(compared, 25);
+    json_decref(file);
+}
+
+/* Cosine: the value the step used; from step 2040 on the real run lags by one, its scaler skipped
+ * one. */
+static void test_cosine_oracle(void **state)
+{
+    (void)state;
+    json_t *const file =
+        support_json(support_data("formats/hf_checkpoint_tinyllama/trainer_state.json"));
+    const struct hop_learning_rate schedule = {
+        .scheduler = HOP_SCHEDULER_COSINE, .peak = 1e-5, .warmup_steps = 57, .total_steps = 2808};
+    size_t i, compared = 0;
+    const json_t *entry;
+    json_array_foreach(json_object_get(file, "log_history"), i, entry)
+    {
+        const json_t *const rate = json_object_get(entry, "learning_rate");
+        const json_int_t step = json_integer_value(json_object_get(entry, "step"));
+        if (!rate)
+            continue;
+        const int64_t completed = step - 1 - (step >= 2040);
+        assert_close(hop_learning_rate_at(&schedule, completed), json_number_value(rate), 1e-19);
+        compared++;
+    }
+    assert_int_equal(compared, 186);
+    json_decref(file);
+}
+
+static void test_schedules(void **state)
+{
+    (void)state;
+    struct hop_learning_rate schedule = {.peak = 2, .warmup_steps = 4, .total_steps = 10};
+    assert_close(hop_learning_rate_at(&schedule, 0), 0, 0);
+    assert_close(hop_learning_rate_at(&schedule, 1), 0.5, 0);
+    assert_close(hop_learning_rate_at(&schedule, 4), 2, 0);
+    assert_close(hop_learning_rate_at(&schedule, 100), 2, 0);
+    schedule.scheduler = HOP_SCHEDULER_LINEAR;
+    assert_close(hop_learning_rate_at(&schedule, 7), 1, 1e-15);
+    assert_close(hop_learning_rate_at(&schedule, 11), 0, 0);
+    schedule.scheduler = HOP_SCHEDULER_COSINE;
+    assert_close(hop_learning_rate_at(&schedule, 7), 1, 1e-15);
+    assert_close(hop_learning_rate_at(&schedule, 10), 0, 1e-15);
+    schedule.warmup_steps = 0;
+    assert_close(hop_learning_rate_at(&schedule, 0), 2, 0);
+}
+
+static void test_zo(void **state)
+{
+    (void)state;
+    const float logprob[] = {-1, -2, -3.5f};
+    const double probe[] = {2.01, 1.98, 2.03};
+    double g[3];
+    assert_close(hop_loss(logprob, 3, 13), 0.5, 1e-15);
+    hop_zo_derivatives(2, probe, 3, 0.01, g);
+    assert_close(g[0], 1, 1e-12);
+    assert_close(g[1], -2, 1e-12);
+    const struct hop_zo_spread spread = hop_zo_spread(g, 3);
+    assert_close(spread.mean, 2.0 / 3, 1e-12);
+    assert_close(spread.std, sqrt((1.0 / 9 + 64.0 / 9 + 49.0 / 9) / 2), 1e-12);
+    assert_close(hop_zo_spread(g, 1).std, 0, 0);
+}
+
+/* A known loss curve with known rounding: the floor finds the rounding and ignores slope and,
+ * nearly, curvature. */
+static void test_zo_floor(void **state)
+{
+    (void)state;
+    enum { N = 4000 };
+    static double base[N], first[N], repeated[N];
+    const double epsilon = 1e-2, sigma = 1e-5;
+    const struct hop_random_key key = {.seed = 4, .domain = HOP_RANDOM_SAMPLE};
+    for (int noisy = 0; noisy < 2; noisy++) {
+        for (size_t b = 0; b < N; b++) {
+            float z[4];
+            hop_random_normal(&key, 4 * b, 4, z);
+            const double slope = 3 * (double)z[0], curve = 2;
+            const double again = epsilon * (1 + HOP_ZO_TAU), s = noisy ? sigma : 0;
+            base[b] = 2 + s * (double)z[1];
+            first[b] = 2 + slope * epsilon + curve * epsilon * epsilon / 2 + s * (double)z[2];
+            repeated[b] = 2 + slope * again + curve * again * again / 2 + s * (double)z[3];
+        }
+        const double floor = hop_zo_floor(base, first, repeated, N, epsilon, HOP_ZO_TAU);
+        assert_close(floor, noisy ? sigma / epsilon : 0, noisy ? 1e-4 : 2e-4);
+    }
+    assert_close(hop_zo_floor(base, first, repeated, 0, epsilon, HOP_ZO_TAU), 0, 0);
+}
+
+struct run {
+    struct hop_model_config model;
+    struct hop_lora_config lora;
+    struct hop_parameters parameters;
+    struct hop_adamw adamw;
+    struct hop_trainer_state state;
+};
+
+static void run_create(struct run *run)
+{
+    run->model = support_tiny_config();
+    run->lora = support_all_targets(2, 4);
+    run->state = hop_trainer_state_default();
+    assert_ok(hop_parameters_create(&run->model, &run->lora, 0, 3, &run->parameters, &err));
+    assert_ok(hop_adamw_create(run->parameters.total, &run->adamw, &err));
+}
+
+static void run_free(struct run *run)
+{
+    hop_parameters_free(&run->parameters);
+    hop_adamw_free(&run->adamw);
+    hop_trainer_state_free(&run->state);
+}
+
+static void run_fill(struct run *run, int64_t step)
+{
+    for (size_t i = 0; i < run->parameters.total; i++) {
+        run->parameters.values[i] = (float)i / 7 + (float)step;
+        run->adamw.exp_avg[i] = (float)i / 3;
+        run->adamw.exp_avg_sq[i] = (float)i / 11;
+    }
+    run->adamw.steps = step;
+    run->state.global_step = step;
+    run->state.max_steps = 100;
+    run->state.epoch = 0.1 + 1.0 / 3;
+    run->state.best_metric = 0.7;
+    run->state.best_step = 5;
+    run->state.seed = 18446744073709551615u;
+    run->state.evaluations_without_gain = 2;
+    json_decref(run->state.log_history);
+    run->state.log_history = json_pack("[{s:i, s:f}]", "step", (int)step, "loss", 1.25);
+}
+
+static hop_status run_save(const struct run *run, const char *folder)
+{
+    return hop_checkpoint_save(folder, &run->state, &run->lora, &run->parameters, &run->adamw,
+                               "base", &err);
+}
+
+static void test_checkpoint_round_trip(void **state)
+{
+    (void)state;
+    struct run saved, loaded;
+    char folder[64], *path = NULL;
+    support_folder(folder, sizeof folder);
+    run_create(&saved);
+    run_create(&loaded);
+    assert_ok(hop_checkpoint_latest(folder, &path, &err));
+    assert_null(path);
+    run_fill(&saved, 9);
+    assert_ok(run_save(&saved, folder));
+    run_fill(&saved, 10);
+    assert_ok(run_save(&saved, folder));
+    assert_ok(hop_checkpoint_latest(folder, &path, &err));
+    assert_non_null(strstr(path, "/checkpoint-10"));
+    assert_ok(hop_checkpoint_load(path, &loaded.model, &loaded.lora, &loaded.parameters,
+                                  &loaded.adamw, &loaded.state, &err));
+    const size_t bytes = saved.parameters.total * sizeof(float);
+    assert_memory_equal(loaded.parameters.values, saved.parameters.values, bytes);
+    assert_memory_equal(loaded.adamw.exp_avg, saved.adamw.exp_avg, bytes);
+    assert_memory_equal(loaded.adamw.exp_avg_sq, saved.adamw.exp_avg_sq, bytes);
+    assert_int_equal(loaded.adamw.steps, 10);
+    assert_int_equal(loaded.state.global_step, 10);
+    assert_close(loaded.state.epoch, saved.state.epoch, 0);
+    assert_close(loaded.state.best_metric, 0.7, 0);
+    assert_int_equal(loaded.state.best_step, 5);
+    assert_int_equal(loaded.state.evaluations_without_gain, 2);
+    assert_true(loaded.state.seed == saved.state.seed);
+    assert_true(json_equal(loaded.state.log_history, saved.state.log_history));
+    loaded.lora.rank = 3;
+    assert_fails(hop_checkpoint_load(path, &loaded.model, &loaded.lora, &loaded.parameters,
+                                     &loaded.adamw, &loaded.state, &err),
+                 HOP_INPUT, "lora.rank 3");
+    loaded.lora.rank = 2;
+    loaded.lora.targets[HOP_UP_PROJ] = false;
+    assert_fails(hop_checkpoint_load(path, &loaded.model, &loaded.lora, &loaded.parameters,
+                                     &loaded.adamw, &loaded.state, &err),
+                 HOP_INPUT, "up_proj");
+    free(path);
+    run_free(&saved);
+    run_free(&loaded);
+    support_folder_remove(folder);
+}
+
+static bool exists(const char *folder, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return hop_file_exists(path);
+}
+
+/* What a crash may leave behind is never taken for a checkpoint, and does not stop the next one. */
+static void test_checkpoint_crash(void **state)
+{
+    (void)state;
+    struct run run;
+    char folder[64], path[256], *latest = NULL;
+    support_folder(folder, sizeof folder);
+    run_create(&run);
+    run_fill(&run, 3);
+    assert_ok(run_save(&run, folder));
+    static const char *const leftovers[] = {"checkpoint-7.tmp", "checkpoint-8", "checkpoint-x",
+                                            "checkpoint-9.replaced-1"};
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, leftovers[i]);
+        assert_ok(hop_directory_create(path, &err));
+    }
+    snprintf(path, sizeof path, "%s/checkpoint-7.tmp/trainer_state.json", folder);
+    assert_ok(hop_file_write(path, "{", 1, &err));
+    assert_ok(hop_checkpoint_latest(folder, &latest, &err));
+    assert_non_null(strstr(latest, "/checkpoint-3"));
+    free(latest);
+    run_fill(&run, 7);
+    assert_ok(run_save(&run, folder));
+    assert_false(exists(folder, "checkpoint-7.tmp"));
+    assert_ok(hop_checkpoint_latest(folder, &latest, &err));
+    assert_non_null(strstr(latest, "/checkpoint-7"));
+    free(latest);
+    run_fill(&run, 3);
+    assert_ok(run_save(&run, folder));
+    assert_true(exists(folder, "checkpoint-3.replaced-1/trainer_state.json"));
+    assert_ok(hop_checkpoint_latest("/tmp/hybridop-no-such-folder", &latest, &err));
+    assert_null(latest);
+    run_free(&run);
+    support_folder_remove(folder);
+}
+
+/* The Trainer's own files can be read, and ours hold all the keys they do. */
+static void test_trainer_state(void **state)
+{
+    (void)state;
+    static const char name[] = "formats/hf_checkpoint_tinyllama/trainer_state.json";
+    json_t *const file = support_json(support_data(name));
+    struct hop_trainer_state s;
+    int64_t steps;
+    const char *key;
+    json_t *value;
+    assert_ok(hop_trainer_state_parse(file, name, &s, &steps, &err));
+    assert_int_equal(s.global_step, 2800);
+    assert_int_equal(steps, 2800);
+    assert_int_equal(s.best_step, 2800);
+    assert_close(s.best_metric, 1.1219322681427002, 0);
+    json_t *const ours = hop_trainer_state_json(&s, steps);
+    assert_non_null(ours);
+    json_object_foreach(file, key, value)
+    {
+        if (!json_object_get(ours, key))
+            fail_msg("%s is missing", key);
+    }
+    json_decref(ours);
+    json_decref(file);
+    hop_trainer_state_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_adamw_not_finite),
+        cmocka_unit_test(test_clip),
+        cmocka_unit_test(test_linear_oracle),
+        cmocka_unit_test(test_cosine_oracle),
+        cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_zo),
+        cmocka_unit_test(test_zo_floor),
+        cmocka_unit_test(test_checkpoint_round_trip),
+        cmocka_unit_test(test_checkpoint_crash),
+        cmocka_unit_test(test_trainer_state),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
