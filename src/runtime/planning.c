@@ -92,6 +92,7 @@ static hop_status ask_strategy(const struct hop_job *job, const struct hop_model
                                              .zo_lo = job->zo.lo,
                                              .zo_hi = job->zo.hi};
     HOP_TRY_DONE(strategy->plan(&request, out, err));
+    out->micro_batch_samples = (int32_t)hop_job_micro_batch_rows(job);
 done:
     free(fixed);
     return status;
