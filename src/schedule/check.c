@@ -1,8 +1,5 @@
 #include "schedule/schedule.h"
 
-#include <stdlib.h>
-
-#include "base/memory.h"
 #include "schedule/deadlock.h"
 #include "schedule/task_index.h"
 
