@@ -1,5 +1,6 @@
 #include "base/memory.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ static void store(void *out, void *block)
 
 hop_status hop_calloc(void *out, size_t count, size_t size, struct hop_error *err)
 {
-    void *const block = calloc(count ? count : 1, size ? size : 1);
+    const bool overflow = size && count > SIZE_MAX / size;
+    void *const block = overflow ? NULL : calloc(count ? count : 1, size ? size : 1);
     if (!block)
         return too_large(err, count, size);
     store(out, block);

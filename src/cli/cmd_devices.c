@@ -6,7 +6,6 @@
 
 #include <jansson.h>
 
-#include "base/log.h"
 #include "cli/commands.h"
 #include "cluster/cluster.h"
 #include "ops/ops.h"
@@ -72,6 +71,12 @@ static hop_status print_table(int32_t cores, struct hop_error *err)
     return HOP_OK;
 }
 
+static hop_status run(void *json, struct hop_error *err)
+{
+    const int32_t cores = hop_machine_cores();
+    return *(const bool *)json ? print_json(cores, err) : print_table(cores, err);
+}
+
 int hop_cmd_devices(int argc, char **argv)
 {
     static const struct argp_option known[] = {{"json", 'j', NULL, 0, "Print JSON", 0}, {0}};
@@ -79,13 +84,5 @@ int hop_cmd_devices(int argc, char **argv)
                                      .parser = parse,
                                      .doc = "Backends and what they can do on this machine."};
     bool json = false;
-    struct hop_error err = {0};
-    argp_err_exit_status = HOP_EXIT_USAGE;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &json) != 0)
-        return HOP_EXIT_USAGE;
-    const int32_t cores = hop_machine_cores();
-    const hop_status status = json ? print_json(cores, &err) : print_table(cores, &err);
-    if (status != HOP_OK)
-        hop_log_error(&err);
-    return hop_status_exit_code(status);
+    return hop_command(&argp, argc, argv, &json, run);
 }

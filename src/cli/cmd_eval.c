@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/job_options.h"
 #include "io/file.h"
@@ -80,8 +79,9 @@ done:
     return status;
 }
 
-static hop_status run(struct options *options, struct hop_error *err)
+static hop_status run(void *input, struct hop_error *err)
 {
+    struct options *const options = input;
     hop_status status = HOP_OK;
     struct hop_job job = {0};
     struct hop_plan plan = {0};
@@ -109,13 +109,7 @@ int hop_cmd_eval(int argc, char **argv)
                                      .doc = "Loss and task metric on the job's data.eval rows.",
                                      .children = children};
     struct options options = {0};
-    struct hop_error err = {0};
-    argp_err_exit_status = HOP_EXIT_USAGE;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
-        return HOP_EXIT_USAGE;
-    const hop_status status = run(&options, &err);
-    if (status != HOP_OK)
-        hop_log_error(&err);
+    const int status = hop_command(&argp, argc, argv, &options, run);
     hop_job_options_free(&options.job);
-    return hop_status_exit_code(status);
+    return status;
 }

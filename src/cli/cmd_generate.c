@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "cli/commands.h"
@@ -112,12 +111,6 @@ static hop_status adapter_config(const struct options *options, struct hop_lora_
     return options->adapter ? hop_adapter_config(options->adapter, lora, err) : HOP_OK;
 }
 
-static enum hop_dtype stored_dtype(const struct hop_weights *weights)
-{
-    const struct hop_tensor *const embed = hop_weights_find(weights, "model.embed_tokens.weight");
-    return embed && embed->dtype == HOP_BF16 ? HOP_BF16 : HOP_F32;
-}
-
 static hop_status create_stage(struct generator *g, struct hop_error *err)
 {
     struct hop_lora_config lora;
@@ -126,7 +119,7 @@ static hop_status create_stage(struct generator *g, struct hop_error *err)
     const struct hop_stage_config config = {
         .model = g->config,
         .lora = lora,
-        .dtype = stored_dtype(g->weights),
+        .dtype = hop_weights_native_dtype(g->weights),
         .hi = g->config.blocks,
         .embed = true,
         .head = true,
@@ -249,6 +242,18 @@ static hop_status generate(struct generator *g, struct hop_error *err)
     return print_new(g, true, err);
 }
 
+static hop_status run(void *options, struct hop_error *err)
+{
+    struct generator g = {.options = options};
+    hop_status status = load(&g, err);
+    if (status == HOP_OK)
+        status = generate(&g, err);
+    if (status == HOP_OK)
+        printf("\n");
+    unload(&g);
+    return status;
+}
+
 int hop_cmd_generate(int argc, char **argv)
 {
     static const struct argp_option known[] = {
@@ -264,18 +269,5 @@ int hop_cmd_generate(int argc, char **argv)
                                      .parser = parse,
                                      .doc = "Prints the model's continuation of a prompt."};
     struct options options = {.prompt = "", .backend = "cpu", .max_tokens = 128, .seed = 42};
-    struct generator g = {.options = &options};
-    struct hop_error err = {0};
-    argp_err_exit_status = HOP_EXIT_USAGE;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
-        return HOP_EXIT_USAGE;
-    hop_status status = load(&g, &err);
-    if (status == HOP_OK)
-        status = generate(&g, &err);
-    if (status != HOP_OK)
-        hop_log_error(&err);
-    else
-        printf("\n");
-    unload(&g);
-    return hop_status_exit_code(status);
+    return hop_command(&argp, argc, argv, &options, run);
 }

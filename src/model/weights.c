@@ -57,6 +57,12 @@ const struct hop_tensor *hop_weights_find(const struct hop_weights *weights, con
     return strcmp(name, HOP_HEAD_NAME) == 0 ? find_exact(weights, HOP_EMBED_NAME) : NULL;
 }
 
+enum hop_dtype hop_weights_native_dtype(const struct hop_weights *weights)
+{
+    const struct hop_tensor *embed = hop_weights_find(weights, "model.embed_tokens.weight");
+    return embed && embed->dtype == HOP_BF16 ? HOP_BF16 : HOP_F32;
+}
+
 const struct hop_safetensors *hop_weights_files(const struct hop_weights *weights)
 {
     return weights->files;

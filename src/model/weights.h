@@ -60,6 +60,8 @@ void hop_weights_free(struct hop_weights *weights);
 
 /* NULL when absent. */
 const struct hop_tensor *hop_weights_find(const struct hop_weights *weights, const char *name);
+/* What to compute in when nobody says: bf16 where the weights are, else f32. */
+enum hop_dtype hop_weights_native_dtype(const struct hop_weights *weights);
 /* The mapped files behind hop_weights_open(), NULL otherwise. */
 const struct hop_safetensors *hop_weights_files(const struct hop_weights *weights);
 

@@ -49,33 +49,6 @@ static hop_status adopt_adapter(struct hop_job *job, struct hop_error *err)
     return HOP_OK;
 }
 
-/* plan.blocks: {device: count}; devices it does not name hold nothing. */
-static hop_status read_fixed_blocks(const struct hop_job *job, int32_t **out,
-                                    struct hop_error *err)
-{
-    const json_t *const blocks = job->plan.blocks;
-    const char *name;
-    json_t *count;
-    int32_t *fixed;
-    *out = NULL;
-    if (!blocks)
-        return HOP_OK;
-    if (!json_is_object(blocks))
-        return hop_fail(err, HOP_INPUT, "plan.blocks: expected a map like {npu0: 3, gpu0: 3}");
-    HOP_TRY(hop_calloc(&fixed, job->cluster.count, sizeof *fixed, err));
-    *out = fixed;
-    json_object_foreach((json_t *)(uintptr_t)blocks, name, count) {
-        const int32_t device = hop_cluster_find(&job->cluster, name);
-        if (device < 0)
-            return hop_fail(err, HOP_INPUT, "plan.blocks: no device is named '%s' in the cluster", name);
-        if (!json_is_integer(count) || json_integer_value(count) < 0 ||
-            json_integer_value(count) > 1 << 20)
-            return hop_fail(err, HOP_INPUT, "plan.blocks.%s: expected a number of blocks", name);
-        fixed[device] = (int32_t)json_integer_value(count);
-    }
-    return HOP_OK;
-}
-
 static hop_status ask_strategy(const struct hop_job *job, const struct hop_model_config *model,
                                struct hop_plan *out, struct hop_error *err)
 {
@@ -83,11 +56,17 @@ static hop_status ask_strategy(const struct hop_job *job, const struct hop_model
     const struct hop_strategy *strategy;
     int32_t *fixed = NULL;
     HOP_TRY_DONE(hop_strategy_find(job->strategy, &strategy, err));
-    HOP_TRY_DONE(read_fixed_blocks(job, &fixed, err));
+    if (job->plan.blocks) {
+        HOP_TRY_DONE(hop_calloc(&fixed, job->cluster.count, sizeof *fixed, err));
+        HOP_TRY_DONE(
+            hop_fixed_blocks_parse(job->plan.blocks, "plan.blocks", &job->cluster, fixed, err));
+    }
     const struct hop_plan_request request = {.cluster = &job->cluster,
                                              .blocks = model->blocks,
                                              .micro_batches = hop_job_micro_batches(job),
                                              .probes = (int32_t)job->zo.probes,
+                                             .micro_batch_samples =
+                                                 (int32_t)hop_job_micro_batch_rows(job),
                                              .fixed_blocks = fixed,
                                              .zo_lo = job->zo.lo,
                                              .zo_hi = job->zo.hi};

@@ -35,21 +35,20 @@ done:
     return status;
 }
 
-/* train.dtype, or what the weights are stored in. */
-static enum hop_dtype choose_dtype(const struct hop_coordinator *c)
-{
-    if (c->job.train.dtype != HOP_JOB_DTYPE_AUTO)
-        return c->job.train.dtype == HOP_JOB_DTYPE_BF16 ? HOP_BF16 : HOP_F32;
-    const struct hop_tensor *const embed =
-        hop_weights_find(c->session.weights, "model.embed_tokens.weight");
-    return embed && embed->dtype == HOP_BF16 ? HOP_BF16 : HOP_F32;
-}
-
 static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
 {
     HOP_TRY(hop_model_config_load(c->job.model, &c->model, err));
     HOP_TRY(hop_weights_open(c->job.model, &c->model, &c->session.weights, err));
-    c->dtype = choose_dtype(c);
+    switch (c->job.train.dtype) {
+    case HOP_JOB_DTYPE_F32:
+        c->dtype = HOP_F32;
+        break;
+    case HOP_JOB_DTYPE_BF16:
+        c->dtype = HOP_BF16;
+        break;
+    default:
+        c->dtype = hop_weights_native_dtype(c->session.weights);
+    }
     return HOP_OK;
 }
 

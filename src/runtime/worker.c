@@ -1,5 +1,6 @@
 /* A rank that is not the coordinator: sets itself up from messages, then obeys commands. It opens no file
  * but, where they are the very same, the model's. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -199,6 +200,8 @@ done:
 hop_status hop_worker_run(struct hop_transport *transport, const char **device_name,
                           struct hop_session *session, struct hop_error *err)
 {
+    /* The coordinator may be reading a large data set; should it die, mpiexec ends this rank. */
+    transport->timeout = INFINITY;
     HOP_TRY(receive_setup(transport, session, err));
     *device_name = hop_session_device_name(session);
     if (session->device < 0)

@@ -80,6 +80,8 @@ static hop_status read_own(const json_t *object, const char *where, struct hop_t
     HOP_TRY(
         hop_json_get_int(own, "optimizer_steps", where, state->global_step, optimizer_steps, err));
     HOP_TRY(hop_json_get_string(own, "seed", where, "0", &seed, err));
+    if (*optimizer_steps < 0)
+        return hop_fail(err, HOP_INPUT, "%s: \"optimizer_steps\" is negative", where);
     state->seed = strtoull(seed, NULL, 10);
     return HOP_OK;
 }

@@ -1,11 +1,12 @@
 #include "support_files.h"
 
 #include <ftw.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static char folder[64];
+static char folder[256];
 static char *paths[4096];
 static size_t path_count;
 
@@ -23,7 +24,7 @@ static void clean_up(void)
         free(paths[i]);
 }
 
-/* Kept to the end of the program; a test program makes few. */
+/* Kept to the end of the program, once each. */
 static const char *keep(const char *directory, const char *name)
 {
     char *path = NULL;
@@ -31,14 +32,28 @@ static const char *keep(const char *directory, const char *name)
         fail_msg("no more paths");
     if (path_count == 0)
         atexit(clean_up);
+    for (size_t i = 0; i < path_count; i++)
+        if (strcmp(paths[i], path) == 0) {
+            free(path);
+            return paths[i];
+        }
     paths[path_count++] = path;
     return path;
+}
+
+/* Memory where there is such a folder: some tests write thousands of files. */
+static const char *scratch_base(void)
+{
+    const char *const given = getenv("TMPDIR");
+    if (given)
+        return given;
+    return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
 }
 
 const char *hop_test_path(const char *name)
 {
     if (!folder[0]) {
-        strcpy(folder, "/tmp/hop-test-XXXXXX");
+        snprintf(folder, sizeof folder, "%.200s/hop-test-XXXXXX", scratch_base());
         if (!mkdtemp(folder))
             fail_msg("cannot create %s", folder);
     }
@@ -85,5 +100,13 @@ void hop_test_refused(hop_status status, hop_status expected, const struct hop_e
         return;
     print_error("expected \"%s\" with \"%s\", found \"%s\" with \"%s\"\n",
                 hop_status_text(expected), part, hop_status_text(status), message);
+    _fail(file, line);
+}
+
+void hop_test_near(double found, double expected, double tolerance, const char *file, int line)
+{
+    if (fabs(found - expected) <= tolerance)
+        return;
+    print_error("expected %.17g within %g, found %.17g\n", expected, tolerance, found);
     _fail(file, line);
 }

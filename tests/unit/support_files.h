@@ -27,8 +27,13 @@ void hop_test_ok(hop_status status, const struct hop_error *err, const char *fil
 void hop_test_refused(hop_status status, hop_status expected, const struct hop_error *err,
                       const char *part, const char *file, int line);
 
+/* cmocka compares floats only. */
+void hop_test_near(double found, double expected, double tolerance, const char *file, int line);
+
 #define ASSERT_OK(expression) hop_test_ok((expression), &err, __FILE__, __LINE__)
 #define ASSERT_REFUSED(expression, expected, part)                                                 \
     hop_test_refused((expression), (expected), &err, (part), __FILE__, __LINE__)
+#define ASSERT_NEAR(found, expected, tolerance)                                                    \
+    hop_test_near((found), (expected), (tolerance), __FILE__, __LINE__)
 
 #endif

@@ -121,9 +121,9 @@ static void test_units(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct settings s;
         ASSERT_OK(bind(cases[i].text, &s));
-        assert_float_equal(s.memory, cases[i].memory, 1e-9);
-        assert_float_equal(s.bandwidth, cases[i].bandwidth, 1e-9);
-        assert_float_equal(s.latency, cases[i].latency, 1e-15);
+        ASSERT_NEAR(s.memory, cases[i].memory, 1e-9);
+        ASSERT_NEAR(s.bandwidth, cases[i].bandwidth, 1e-9);
+        ASSERT_NEAR(s.latency, cases[i].latency, 1e-15);
         hop_schema_release(fields, &s);
     }
 }

@@ -1,0 +1,231 @@
+/* Damages valid files a few thousand times, always in the same way, and reads them: each must be
+ * read or refused with one line, never crash. Meant for the sanitizer build, quick enough for every
+ * run. */
+#include "support_files.h"
+
+#include <stdlib.h>
+
+#include "base/random.h"
+#include "data/dataset.h"
+#include "io/csv.h"
+#include "io/file.h"
+#include "io/safetensors.h"
+#include "io/yaml.h"
+
+enum { ROUNDS = 3000, SIZE_MAX_TEXT = 2048 };
+
+static struct hop_error err;
+
+struct text {
+    unsigned char bytes[2 * SIZE_MAX_TEXT];
+    size_t n;
+};
+
+/* A draw below `limit`, numbered inside the round. */
+static size_t draw(uint32_t round, uint32_t number, size_t limit)
+{
+    const struct hop_random_key key = {
+        .seed = 1, .domain = HOP_RANDOM_SAMPLE, .step = round, .parameter = number};
+    float value;
+    hop_random_uniform(&key, 0, 1, &value);
+    return (size_t)(value * (float)limit);
+}
+
+static unsigned char hostile_byte(size_t choice)
+{
+    static const unsigned char bytes[] = "\0\xff\x80\"'[]{}:,\\\n\r\t -0e&*!";
+    return bytes[choice % (sizeof bytes - 1)];
+}
+
+static void mutate_once(struct text *t, uint32_t round, uint32_t number)
+{
+    const size_t kind = draw(round, number, 5), at = draw(round, number + 1, t->n);
+    const size_t left = t->n - at, span = draw(round, number + 2, left < 16 ? left : 16);
+    if (t->n == 0)
+        return;
+    switch (kind) {
+    case 0:
+        t->bytes[at] ^= (unsigned char)(1u << draw(round, number + 3, 8));
+        break;
+    case 1:
+        t->bytes[at] = hostile_byte(draw(round, number + 3, 64));
+        break;
+    case 2:
+        t->n = at;
+        break;
+    case 3:
+        memmove(t->bytes + at, t->bytes + at + span, left - span);
+        t->n -= span;
+        break;
+    default:
+        memmove(t->bytes + at + span, t->bytes + at, left);
+        t->n += span;
+    }
+}
+
+static void mutate(const struct text *from, uint32_t round, struct text *to)
+{
+    *to = *from;
+    const size_t times = 1 + draw(round, 0, 3);
+    for (uint32_t i = 0; i < times; i++)
+        mutate_once(to, round, 1 + 4 * i);
+}
+
+static void assert_read_or_refused(hop_status status, uint32_t round)
+{
+    const char *const message = status == HOP_OK ? "" : err.message;
+    if (status != HOP_OK && status != HOP_INPUT && status != HOP_UNSUPPORTED)
+        fail_msg("round %u: %s: %s", round, hop_status_text(status), message);
+    if (strchr(message, '\n') || (status != HOP_OK && !message[0]))
+        fail_msg("round %u: the message is not one line: %s", round, message);
+}
+
+/* Reads `from` undamaged, then damaged. */
+static void run(const struct text *from, const char *name, hop_status (*read)(const char *path))
+{
+    struct text *const damaged = malloc(sizeof *damaged);
+    size_t refused = 0;
+    const char *const path = hop_test_write(name, from->bytes, from->n);
+    ASSERT_OK(read(path));
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        mutate(from, round, damaged);
+        hop_test_write(name, damaged->bytes, damaged->n);
+        const hop_status status = read(path);
+        assert_read_or_refused(status, round);
+        refused += status != HOP_OK;
+    }
+    print_message("%s: %zu of %d refused\n", name, refused, ROUNDS);
+    assert_in_range(refused, 1, ROUNDS);
+    free(damaged);
+}
+
+static void set_text(struct text *out, const char *text)
+{
+    out->n = strlen(text);
+    assert_in_range(out->n, 1, SIZE_MAX_TEXT);
+    memcpy(out->bytes, text, out->n);
+}
+
+static hop_status read_safetensors(const char *path)
+{
+    struct hop_safetensors *set;
+    struct hop_map map = {0};
+    HOP_TRY(hop_safetensors_open(path, &set, &err));
+    ASSERT_OK(hop_map_open(path, &map, &err));
+    for (size_t i = 0; i < hop_safetensors_count(set); i++) {
+        const struct hop_tensor *const t = hop_safetensors_at(set, i);
+        assert_in_range(t->offset, 8, map.size);
+        assert_in_range(t->bytes, 0, map.size - t->offset);
+        assert_memory_equal(t->data, map.data + t->offset, t->bytes);
+    }
+    hop_map_close(&map);
+    hop_safetensors_close(set);
+    return HOP_OK;
+}
+
+static void test_safetensors(void **state)
+{
+    (void)state;
+    static const float values[12] = {1, 2, 3};
+    const struct hop_tensor_source sources[] = {
+        {.name = "model.a", .dtype = HOP_F32, .rank = 2, .shape = {3, 2}, .data = values},
+        {.name = "model.b", .dtype = HOP_BF16, .rank = 1, .shape = {5}, .data = values},
+        {.name = "c", .dtype = HOP_F16, .rank = 0, .data = values},
+    };
+    struct hop_map map = {0};
+    struct text text = {.n = 0};
+    const char *const path = hop_test_path("valid.safetensors");
+    ASSERT_OK(hop_safetensors_write(path, sources, 3, &err));
+    ASSERT_OK(hop_map_open(path, &map, &err));
+    assert_in_range(map.size, 1, SIZE_MAX_TEXT);
+    memcpy(text.bytes, map.data, map.size);
+    text.n = map.size;
+    hop_map_close(&map);
+    run(&text, "mutated.safetensors", read_safetensors);
+}
+
+static hop_status read_jsonl(const char *path)
+{
+    const struct hop_dataset_options with = {
+        .task = HOP_TASK_JSONL, .max_length = 5, .vocabulary = 1000, .eos = -1};
+    struct hop_dataset *dataset;
+    HOP_TRY(hop_dataset_load(path, NULL, &with, &dataset, &err));
+    assert_in_range(dataset->count, 1, dataset->rows);
+    assert_in_range(dataset->longest, 1, 5);
+    hop_dataset_free(dataset);
+    return HOP_OK;
+}
+
+static void test_jsonl(void **state)
+{
+    (void)state;
+    struct text text;
+    set_text(&text,
+             "\xef\xbb\xbf{\"input_ids\": [1, 20, 300, 4], \"labels\": [-100, -100, 300, 4]}\r\n"
+             "\n{\"input_ids\": [1, 2, 3, 4, 5, 6, 7], \"labels\": [-100, -100, -100, -100, "
+             "-100, 6, 7], \"source\": \"é \\u00e9\"}\n"
+             "{\"input_ids\": [7, 8, 9], \"labels\": [7, 8, 9]}\n");
+    run(&text, "mutated.jsonl", read_jsonl);
+}
+
+static hop_status use_row(void *context, const struct hop_csv_row *row, struct hop_error *e)
+{
+    (void)e;
+    for (size_t i = 0; i < row->count; i++)
+        *(size_t *)context += strlen(row->fields[i]);
+    return HOP_OK;
+}
+
+static hop_status read_csv(const char *path)
+{
+    size_t bytes = 0;
+    return hop_csv_read(path, use_row, &bytes, &err);
+}
+
+static void test_csv(void **state)
+{
+    (void)state;
+    struct text text;
+    set_text(&text, "\"3\",\"Wall St.\",\"Short-sellers, \"\"band\"\" of\nultra-cynics\"\r\n\r\n"
+                    "\"4\",\"Title\",\"oil\\pipeline  #36;46 &lt;b&gt;\"\n1,plain,text\n");
+    run(&text, "mutated.csv", read_csv);
+}
+
+static hop_status read_yaml(const char *path)
+{
+    json_t *value;
+    struct hop_string text = {0};
+    HOP_TRY(hop_yaml_load(path, &value, &err));
+    json_t *back = NULL;
+    ASSERT_OK(hop_yaml_write(value, &text, &err));
+    ASSERT_OK(hop_yaml_parse(text.data, text.length, "back", &back, &err));
+    if (!json_equal(value, back))
+        fail_msg("written YAML reads back as something else: %s", text.data);
+    json_decref(value);
+    json_decref(back);
+    hop_string_free(&text);
+    return HOP_OK;
+}
+
+static void test_yaml(void **state)
+{
+    (void)state;
+    struct text text;
+    set_text(&text,
+             "model: models/x   # folder\nlora: {rank: 8, targets: [q_proj, 'v_proj'], s: 5e-5}\n"
+             "plan:\n  blocks:\n    npu0: 4\n    \"gpu 0\": -12\nnotes: |\n  two\n  lines\n"
+             "folded: >-\n  a\n  b\ndevices:\n  - {name: a, bp: false}\n  - name: \"é\\n\"\n"
+             "    latency: 0.3ms\n");
+    run(&text, "mutated.yaml", read_yaml);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_yaml),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
