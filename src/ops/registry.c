@@ -1,9 +1,9 @@
 #include <string.h>
 
+#include "ops/backends.h"
 #include "ops/ops.h"
-#include "ops/reference/reference.h"
 
-const struct hop_ops *const hop_backends[] = {&hop_reference_ops, NULL};
+const struct hop_ops *const hop_backends[] = {&hop_cpu_ops, &hop_reference_ops, NULL};
 
 const struct hop_ops *hop_backend_find(const char *name)
 {

@@ -6,9 +6,8 @@
 
 #include <string.h>
 
+#include "ops/backends.h"
 #include "ops/ops.h"
-
-extern const struct hop_ops hop_reference_ops;
 
 struct hop_backend {
     int32_t threads; /* asked for; one is used */

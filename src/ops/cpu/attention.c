@@ -1,0 +1,297 @@
+/* Causal grouped-query attention, forward: online softmax over tiles of keys (Dao et al. 2022). */
+#include "ops/cpu/attention.h"
+
+#include <math.h>
+
+#include "ops/cpu/tile.h"
+
+struct hop_heads hop_heads_at(const struct hop_attention *shape, enum hop_dtype dtype,
+                              int32_t sequence, int32_t kv_head)
+{
+    struct hop_heads heads = {.shape = shape,
+                              .dtype = dtype,
+                              .sequence = sequence,
+                              .kv_head = kv_head,
+                              .group = shape->heads / shape->kv_heads,
+                              .d = shape->head_dim};
+    heads.queries = shape->q_offset[sequence + 1] - shape->q_offset[sequence];
+    heads.keys = shape->kv_offset[sequence + 1] - shape->kv_offset[sequence];
+    heads.columns = heads.queries * heads.group;
+    heads.padded = (heads.d + HOP_LANES - 1) / HOP_LANES * HOP_LANES;
+    return heads;
+}
+
+static int64_t query_row(const struct hop_heads *heads, int64_t column)
+{
+    return heads->shape->q_offset[heads->sequence] + column / heads->group;
+}
+
+static int64_t query_head(const struct hop_heads *heads, int64_t column)
+{
+    return heads->kv_head * heads->group + column % heads->group;
+}
+
+int64_t hop_heads_query(const struct hop_heads *heads, int64_t column)
+{
+    return query_row(heads, column) * heads->shape->q_stride + query_head(heads, column) * heads->d;
+}
+
+int64_t hop_heads_out(const struct hop_heads *heads, int64_t column)
+{
+    return hop_heads_lse(heads, column) * heads->d;
+}
+
+int64_t hop_heads_lse(const struct hop_heads *heads, int64_t column)
+{
+    return query_row(heads, column) * heads->shape->heads + query_head(heads, column);
+}
+
+int64_t hop_heads_key(const struct hop_heads *heads, int64_t key)
+{
+    return (heads->shape->kv_offset[heads->sequence] + key) * heads->shape->kv_stride +
+           heads->kv_head * heads->d;
+}
+
+struct hop_block hop_block_at(const struct hop_heads *heads, int64_t first)
+{
+    const int64_t left = heads->columns - first;
+    struct hop_block block = {.first = first, .count = left < HOP_COLUMNS ? left : HOP_COLUMNS};
+    block.vectors = (block.count + HOP_LANES - 1) / HOP_LANES;
+    const int64_t last = first + block.count - 1;
+    for (int64_t c = 0; c < HOP_COLUMNS; c++) {
+        const int64_t column = first + c < last ? first + c : last;
+        block.visible[c / HOP_LANES][c % HOP_LANES] = (int32_t)hop_heads_visible(heads, column);
+    }
+    block.least = hop_heads_visible(heads, first);
+    block.most = hop_heads_visible(heads, last);
+    return block;
+}
+
+void hop_block_transpose(const struct hop_heads *heads, const struct hop_block *block,
+                         const void *from, hop_heads_place place, float scale, float *to)
+{
+    for (int64_t c = 0; c < block->vectors * HOP_LANES; c += HOP_LANES)
+        for (int64_t e = 0; e < heads->d; e += HOP_LANES) {
+            const int64_t n = heads->d - e < HOP_LANES ? heads->d - e : HOP_LANES;
+            hop_v16 r[HOP_LANES] = {0};
+            for (int64_t i = 0; i < HOP_LANES && c + i < block->count; i++) {
+                const int64_t at = place(heads, block->first + c + i) + e;
+                r[i] = (n < HOP_LANES ? hop_v_load_part(from, heads->dtype, at, n)
+                                      : hop_v_load(from, heads->dtype, at)) *
+                       scale;
+            }
+            hop_v_transpose(r);
+            for (int64_t i = 0; i < n; i++)
+                hop_v_store_f32(to + (e + i) * HOP_COLUMNS + c, r[i]);
+        }
+}
+
+void hop_block_restore(const struct hop_heads *heads, const struct hop_block *block,
+                       const float *from, const hop_v16 factor[HOP_VECTORS], hop_heads_place place,
+                       void *to)
+{
+    for (int64_t c = 0; c < block->vectors * HOP_LANES; c += HOP_LANES)
+        for (int64_t e = 0; e < heads->d; e += HOP_LANES) {
+            const int64_t n = heads->d - e < HOP_LANES ? heads->d - e : HOP_LANES;
+            hop_v16 r[HOP_LANES] = {0};
+            for (int64_t i = 0; i < n; i++)
+                r[i] = hop_v_load_f32(from + (e + i) * HOP_COLUMNS + c) * factor[c / HOP_LANES];
+            hop_v_transpose(r);
+            for (int64_t i = 0; i < HOP_LANES && c + i < block->count; i++) {
+                const int64_t at = place(heads, block->first + c + i) + e;
+                if (n < HOP_LANES)
+                    hop_v_store_part(to, heads->dtype, at, r[i], n);
+                else
+                    hop_v_store(to, heads->dtype, at, r[i]);
+            }
+        }
+}
+
+struct hop_rows hop_heads_rows(const struct hop_heads *heads, const void *from, int64_t begin,
+                               int64_t end, float *wide)
+{
+    const int64_t first = hop_heads_key(heads, begin), stride = heads->shape->kv_stride;
+    if (heads->dtype == HOP_F32)
+        return (struct hop_rows){.data = (const float *)from + first, .stride = stride};
+    for (int64_t j = 0; j < end - begin; j++)
+        for (int64_t e = 0; e < heads->d; e += HOP_LANES) {
+            const uint16_t *const row = (const uint16_t *)from + first + j * stride;
+            hop_v_store_f32(wide + j * heads->padded + e,
+                            hop_v_load_upto(row, HOP_BF16, e, heads->d));
+        }
+    return (struct hop_rows){.data = wide, .stride = heads->padded};
+}
+
+void hop_block_mask(const struct hop_block *block, int64_t key, int64_t n, float *score)
+{
+    const hop_v16 hidden = hop_v_set(-INFINITY);
+    for (int64_t j = block->least > key ? block->least - key : 0; j < n; j++)
+        for (int64_t v = 0; v < block->vectors; v++) {
+            float *const at = score + j * HOP_COLUMNS + v * HOP_LANES;
+            const hop_i16 seen = block->visible[v] > (int32_t)(key + j);
+            hop_v_store_f32(at, hop_v_select(seen, hop_v_load_f32(at), hidden));
+        }
+}
+
+/* --- forward --- */
+
+struct call {
+    enum hop_dtype dtype;
+    const struct hop_attention *shape;
+    const void *q, *k, *v;
+    void *out;
+    float *lse;
+    size_t query, score, mixed, wide_k, wide_v; /* offsets into a thread's scratch */
+};
+
+/* Running maximum and sum of exponentials of a block's columns. */
+struct softmax {
+    hop_v16 largest[HOP_VECTORS], total[HOP_VECTORS];
+};
+
+/* Scores become exponentials under the new maximum; the sum so far and `mixed` are rescaled to it.
+ */
+static void online_softmax(struct softmax *state, const struct hop_block *block, int64_t n,
+                           int64_t d, float *score, float *mixed)
+{
+    for (int64_t v = 0; v < block->vectors; v++) {
+        float *const column = score + v * HOP_LANES;
+        hop_v16 largest = state->largest[v], total = {0};
+        for (int64_t j = 0; j < n; j++)
+            largest = hop_v_max(largest, hop_v_load_f32(column + j * HOP_COLUMNS));
+        for (int64_t j = 0; j < n; j++) {
+            const hop_v16 e = hop_v_exp(hop_v_load_f32(column + j * HOP_COLUMNS) - largest);
+            hop_v_store_f32(column + j * HOP_COLUMNS, e);
+            total += e;
+        }
+        const hop_v16 factor = hop_v_exp(state->largest[v] - largest);
+        state->total[v] = state->total[v] * factor + total;
+        state->largest[v] = largest;
+        for (int64_t e = 0; e < d; e++) {
+            float *const at = mixed + e * HOP_COLUMNS + v * HOP_LANES;
+            hop_v_store_f32(at, hop_v_load_f32(at) * factor);
+        }
+    }
+}
+
+static void forward_tile(const struct call *call, const struct hop_heads *heads,
+                         const struct hop_block *block, char *scratch, int64_t key,
+                         struct softmax *state)
+{
+    float *const query = (float *)(void *)(scratch + call->query);
+    float *const score = (float *)(void *)(scratch + call->score);
+    float *const mixed = (float *)(void *)(scratch + call->mixed);
+    const int64_t n = block->most - key < HOP_KEYS ? block->most - key : HOP_KEYS;
+    const int64_t columns = block->vectors * HOP_LANES;
+    const struct hop_rows k =
+        hop_heads_rows(heads, call->k, key, key + n, (float *)(void *)(scratch + call->wide_k));
+    const struct hop_rows v =
+        hop_heads_rows(heads, call->v, key, key + n, (float *)(void *)(scratch + call->wide_v));
+    hop_tile_multiply(&(struct hop_tile){.m = n,
+                                         .n = columns,
+                                         .k = heads->d,
+                                         .a = k.data,
+                                         .row = k.stride,
+                                         .step = 1,
+                                         .b = query,
+                                         .ldb = HOP_COLUMNS,
+                                         .c = score,
+                                         .ldc = HOP_COLUMNS});
+    if (key + n > block->least)
+        hop_block_mask(block, key, n, score);
+    online_softmax(state, block, n, heads->d, score, mixed);
+    hop_tile_multiply_add(&(struct hop_tile){.m = heads->d,
+                                             .n = columns,
+                                             .k = n,
+                                             .a = v.data,
+                                             .row = 1,
+                                             .step = v.stride,
+                                             .b = score,
+                                             .ldb = HOP_COLUMNS,
+                                             .c = mixed,
+                                             .ldc = HOP_COLUMNS});
+}
+
+static void store_lse(const struct hop_heads *heads, const struct hop_block *block,
+                      const struct softmax *state, float *lse)
+{
+    for (int64_t c = 0; c < block->count; c++)
+        lse[hop_heads_lse(heads, block->first + c)] =
+            state->largest[c / HOP_LANES][c % HOP_LANES] +
+            logf(state->total[c / HOP_LANES][c % HOP_LANES]);
+}
+
+static void forward_block(const struct call *call, const struct hop_heads *heads, int64_t first,
+                          char *scratch)
+{
+    const struct hop_block block = hop_block_at(heads, first);
+    float *const mixed = (float *)(void *)(scratch + call->mixed);
+    struct softmax state;
+    for (int v = 0; v < HOP_VECTORS; v++) {
+        state.largest[v] = hop_v_set(-INFINITY);
+        state.total[v] = (hop_v16){0};
+    }
+    memset(mixed, 0, (size_t)(heads->d * HOP_COLUMNS) * sizeof *mixed);
+    hop_block_transpose(heads, &block, call->q, hop_heads_query, heads->shape->scale,
+                        (float *)(void *)(scratch + call->query));
+    for (int64_t key = 0; key < block.most; key += HOP_KEYS)
+        forward_tile(call, heads, &block, scratch, key, &state);
+    hop_v16 factor[HOP_VECTORS];
+    for (int64_t v = 0; v < block.vectors; v++)
+        factor[v] = 1.0f / state.total[v];
+    hop_block_restore(heads, &block, mixed, factor, hop_heads_out, call->out);
+    if (call->lse)
+        store_lse(heads, &block, &state, call->lse);
+}
+
+static int64_t blocks_of(const struct hop_attention *shape, int32_t sequence)
+{
+    const int64_t queries = shape->q_offset[sequence + 1] - shape->q_offset[sequence];
+    const int64_t columns = queries * (shape->heads / shape->kv_heads);
+    return (columns + HOP_COLUMNS - 1) / HOP_COLUMNS;
+}
+
+/* Task i in the order sequence, key/value head, block. */
+static void forward_task(const struct call *call, int64_t task, char *scratch)
+{
+    int32_t sequence = 0;
+    int64_t blocks = blocks_of(call->shape, 0);
+    while (task >= blocks * call->shape->kv_heads) {
+        task -= blocks * call->shape->kv_heads;
+        blocks = blocks_of(call->shape, ++sequence);
+    }
+    const struct hop_heads heads =
+        hop_heads_at(call->shape, call->dtype, sequence, (int32_t)(task / blocks));
+    /* Later blocks see more keys: they go first, so that the short ones fill the gaps at the end.
+     */
+    forward_block(call, &heads, (blocks - 1 - task % blocks) * HOP_COLUMNS, scratch);
+}
+
+hop_status hop_cpu_attention_forward(struct hop_backend *backend, enum hop_dtype dtype,
+                                     const struct hop_attention *shape, const void *q,
+                                     const void *k, const void *v, void *out, float *lse,
+                                     struct hop_error *err)
+{
+    struct call call = {
+        .dtype = dtype, .shape = shape, .q = q, .k = k, .v = v, .out = out, .lse = lse};
+    const size_t padded = (size_t)shape->head_dim + HOP_LANES;
+    size_t each = 0;
+    call.query = hop_cpu_place(&each, padded * HOP_COLUMNS * sizeof(float));
+    call.score = hop_cpu_place(&each, sizeof(float[HOP_KEYS][HOP_COLUMNS]));
+    call.mixed = hop_cpu_place(&each, padded * HOP_COLUMNS * sizeof(float));
+    call.wide_k = hop_cpu_place(&each, padded * HOP_KEYS * sizeof(float));
+    call.wide_v = hop_cpu_place(&each, padded * HOP_KEYS * sizeof(float));
+    HOP_TRY(hop_cpu_reserve(backend, each, 0, err));
+    int64_t tasks = 0;
+    for (int32_t s = 0; s < shape->sequences; s++)
+        tasks += blocks_of(shape, s) * shape->kv_heads;
+    const int threads = tasks < backend->threads ? (int)tasks : backend->threads;
+#pragma omp parallel num_threads(threads > 0 ? threads : 1)
+    {
+        char *const scratch = hop_cpu_scratch(backend);
+#pragma omp for schedule(dynamic)
+        for (int64_t task = 0; task < tasks; task++)
+            forward_task(&call, task, scratch);
+    }
+    return HOP_OK;
+}

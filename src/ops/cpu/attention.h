@@ -1,0 +1,74 @@
+/* What attention forward and backward share.
+ *
+ * The queries of all heads of a group read the same keys, so they are the columns of one problem:
+ * column c of a sequence and key/value head is query c / group of head c % group. Scores are kept
+ * with keys down and columns across: maxima and sums over keys are then plain vector operations,
+ * keys and values are read where they lie, and only the (once per block) queries are transposed. */
+#ifndef HOP_OPS_CPU_ATTENTION_H
+#define HOP_OPS_CPU_ATTENTION_H
+
+#include "ops/cpu/cpu.h"
+#include "ops/cpu/simd.h"
+
+enum {
+    HOP_COLUMNS = 64, /* of a block */
+    HOP_VECTORS = HOP_COLUMNS / HOP_LANES,
+    HOP_KEYS = 96 /* of a tile; a multiple of the six rows of a tile product */
+};
+
+/* One sequence and key/value head. */
+struct hop_heads {
+    const struct hop_attention *shape;
+    enum hop_dtype dtype;
+    int32_t sequence, kv_head, group;
+    int64_t queries, keys, columns;
+    int64_t d, padded; /* head_dim, and rounded up to whole vectors */
+};
+struct hop_heads hop_heads_at(const struct hop_attention *shape, enum hop_dtype dtype,
+                              int32_t sequence, int32_t kv_head);
+
+/* Elements from the start of q (or dq), out (or dout), lse and k (or v, dk, dv). */
+int64_t hop_heads_query(const struct hop_heads *heads, int64_t column);
+int64_t hop_heads_out(const struct hop_heads *heads, int64_t column);
+int64_t hop_heads_lse(const struct hop_heads *heads, int64_t column);
+int64_t hop_heads_key(const struct hop_heads *heads, int64_t key);
+
+/* Keys column c sees. */
+static inline int64_t hop_heads_visible(const struct hop_heads *heads, int64_t column)
+{
+    return heads->keys - heads->queries + column / heads->group + 1;
+}
+
+/* A block of at most HOP_COLUMNS columns from `first`. Columns past the end count as the last one.
+ */
+struct hop_block {
+    int64_t first, count, vectors;
+    hop_i16 visible[HOP_VECTORS];
+    int64_t least, most; /* keys seen by the first and the last column */
+};
+struct hop_block hop_block_at(const struct hop_heads *heads, int64_t first);
+
+/* Where the columns of a block find their rows. */
+typedef int64_t (*hop_heads_place)(const struct hop_heads *heads, int64_t column);
+
+/* to (d, HOP_COLUMNS) = scale * the block's rows of q or dout, transposed. Unused columns are zero.
+ */
+void hop_block_transpose(const struct hop_heads *heads, const struct hop_block *block,
+                         const void *from, hop_heads_place place, float scale, float *to);
+/* The block's rows of q or dq from (d, HOP_COLUMNS): row of column c times factor[c]. */
+void hop_block_restore(const struct hop_heads *heads, const struct hop_block *block,
+                       const float *from, const hop_v16 factor[HOP_VECTORS], hop_heads_place place,
+                       void *to);
+
+/* Keys or values [begin, end) as f32: where they lie, or widened into `wide` (keys, padded). */
+struct hop_rows {
+    const float *data;
+    int64_t stride;
+};
+struct hop_rows hop_heads_rows(const struct hop_heads *heads, const void *from, int64_t begin,
+                               int64_t end, float *wide);
+
+/* Scores of keys [key, key+n) that a column does not see become -infinity. */
+void hop_block_mask(const struct hop_block *block, int64_t key, int64_t n, float *score);
+
+#endif
