@@ -616,15 +616,16 @@ static void bytes_case(const struct hop_stage_config *config, const struct hop_w
     print_message("estimate %zu bytes, heap %zu bytes\n", expected, taken);
     /* Objects, lists and the allocator's own words. */
     assert_true(taken >= expected && taken - expected < 40000);
-    const size_t steady = heap_bytes();
     static float logprob[8 * SUPPORT_TOKENS];
     static struct support_batch b;
     struct hop_error err = {0};
     const int32_t ids[] = {1, 2, 3, 4};
     support_batch_begin(&b);
     support_batch_add(&b, ids, NULL, 4);
-    if (config->embed && config->head)
-        assert_ok(hop_stage_forward(s.stage, &b.batch, -1, NULL, NULL, logprob, &err));
+    /* The first call of a size may grow the backend's own scratch memory. */
+    assert_ok(hop_stage_forward(s.stage, &b.batch, -1, NULL, NULL, logprob, &err));
+    const size_t steady = heap_bytes();
+    assert_ok(hop_stage_forward(s.stage, &b.batch, -1, NULL, NULL, logprob, &err));
     assert_int_equal(heap_bytes(), steady);
     support_stage_close(&s);
 }
