@@ -139,6 +139,17 @@ json_t *keep_json(json_t *value)
     return value;
 }
 
+const char *dump_json(const json_t *value)
+{
+    return keep(json_dumps(value, JSON_COMPACT));
+}
+
+const void *keep_bytes(const void *bytes, size_t n)
+{
+    void *const copy = keep(malloc(n + 1));
+    return memcpy(copy, bytes, n);
+}
+
 json_t *read_json(const char *path)
 {
     struct hop_error err = {0};

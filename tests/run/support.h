@@ -36,6 +36,9 @@ const char *test_data(const char *name);
 json_t *read_json(const char *path);
 /* Takes the reference. */
 json_t *keep_json(json_t *value);
+const char *dump_json(const json_t *value);
+/* A copy. */
+const void *keep_bytes(const void *bytes, size_t n);
 
 /* |actual - expected| <= tolerance * |expected|; prints both. */
 void assert_near(const char *what, double actual, double expected, double tolerance);

@@ -31,10 +31,10 @@ static const char *join(const char *const *arguments)
     return line;
 }
 
-static void become(const char *const *arguments, const char *out, const char *err)
+static void become(const char *path, const char *const *arguments, const char *out, const char *err)
 {
     enum { LIMIT = 128 };
-    const char *all[LIMIT] = {program()};
+    const char *all[LIMIT] = {path};
     for (int i = 0; arguments[i] && i + 2 < LIMIT; i++)
         all[i + 1] = arguments[i];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -50,6 +50,7 @@ static void become(const char *const *arguments, const char *out, const char *er
 struct process start_program(const char *const *arguments)
 {
     static int number;
+    const char *const path = program();
     struct process process = {.running = true, .started = hop_clock_now()};
     process.command = join(arguments);
     process.out_path = scratch("out-%d", number);
@@ -59,7 +60,7 @@ struct process start_program(const char *const *arguments)
     fflush(NULL);
     process.pid = fork();
     if (process.pid == 0)
-        become(arguments, process.out_path, process.err_path);
+        become(path, arguments, process.out_path, process.err_path);
     if (process.pid < 0)
         fail_msg("fork: %s", strerror(errno));
     return process;
