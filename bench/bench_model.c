@@ -168,14 +168,29 @@ static int compare_doubles(const void *a, const void *b)
 
 enum { MAX_ITERATIONS = 1000 };
 
-/* Median seconds of a step after one that warms up. */
-static hop_status measure(const struct options *options, struct bench *b, double *seconds, int *n,
+struct result {
+    double seconds;     /* median of a step */
+    double cpu_seconds; /* of all threads, mean of a step: tells a busy machine from slow code */
+    int iterations;
+};
+
+static double cpu_now(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+/* One step warms up, the others are timed. */
+static hop_status measure(const struct options *options, struct bench *b, struct result *out,
                           struct hop_error *err)
 {
     static double times[MAX_ITERATIONS];
     int count = 0;
     double total = 0;
     HOP_TRY(one_step(b, err));
+    const double cpu = cpu_now();
     while (options->iterations ? count < options->iterations
                                : count < 3 || total < options->seconds) {
         if (count == MAX_ITERATIONS)
@@ -185,24 +200,24 @@ static hop_status measure(const struct options *options, struct bench *b, double
         times[count] = hop_clock_now() - begin;
         total += times[count++];
     }
+    *out = (struct result){.cpu_seconds = (cpu_now() - cpu) / count, .iterations = count};
     qsort(times, (size_t)count, sizeof times[0], compare_doubles);
-    *seconds = times[count / 2];
-    *n = count;
+    out->seconds = times[count / 2];
     return HOP_OK;
 }
 
 static void print_case(const struct options *options, const struct shape *shape,
-                       enum hop_dtype dtype, bool train, double seconds, int n)
+                       enum hop_dtype dtype, bool train, const struct result *result)
 {
     const double tokens = (double)shape->sequences * shape->length;
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     printf("{\"bench\":\"model\",\"shape\":\"%s\",\"dtype\":\"%s\",\"mode\":\"%s\","
            "\"backend\":\"%s\",\"tokens_per_second\":%.1f,\"gflops\":%.1f,\"seconds\":%.4f,"
-           "\"iterations\":%d,\"peak_rss_mib\":%ld,\"threads\":%d}\n",
-           shape->name, hop_dtype_name(dtype), modes[train], options->backend, tokens / seconds,
-           case_gflop(shape, train) / seconds, seconds, n, usage.ru_maxrss / 1024,
-           options->threads);
+           "\"cpu_seconds\":%.4f,\"iterations\":%d,\"peak_rss_mib\":%ld,\"threads\":%d}\n",
+           shape->name, hop_dtype_name(dtype), modes[train], options->backend,
+           tokens / result->seconds, case_gflop(shape, train) / result->seconds, result->seconds,
+           result->cpu_seconds, result->iterations, usage.ru_maxrss / 1024, options->threads);
     fflush(stdout);
 }
 
@@ -210,14 +225,13 @@ static hop_status run_case(const struct options *options, const struct shape *sh
                            enum hop_dtype dtype, bool train, struct hop_error *err)
 {
     struct bench b;
-    double seconds;
-    int n;
+    struct result result;
     omp_set_num_threads(options->threads);
     hop_status status = open_bench(options, shape, dtype, train, &b, err);
     if (status == HOP_OK)
-        status = measure(options, &b, &seconds, &n, err);
+        status = measure(options, &b, &result, err);
     if (status == HOP_OK)
-        print_case(options, shape, dtype, train, seconds, n);
+        print_case(options, shape, dtype, train, &result);
     close_bench(&b);
     return status;
 }

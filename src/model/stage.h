@@ -35,7 +35,8 @@ struct hop_stage_config {
     int32_t cache;                  /* positions of the key/value cache for decoding; 0: none */
 };
 
-/* What a stage of this configuration allocates; the planner prices it with the same function. */
+/* What a stage of this configuration allocates; the planner prices it with the same function.
+ * Backends without host memory hold `parameters` a second time. */
 struct hop_stage_bytes {
     size_t weights;    /* frozen tensors in their dtype of computation */
     size_t parameters; /* adapter values and gradients */

@@ -425,10 +425,14 @@ hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_
                         .tasks = list->tasks,
                         .batches = batches,
                         .step = step};
-    HOP_TRY(post_first_receives(&pass, err));
-    for (int32_t i = 0; i < list->count; i++)
-        HOP_TRY(run_task(&pass, i, err));
-    HOP_TRY(await_sends(&pass, err));
-    collect(&pass, out);
-    return HOP_OK;
+    hop_background_set_active(executor->transport->background, true);
+    hop_status status = post_first_receives(&pass, err);
+    for (int32_t i = 0; i < list->count && status == HOP_OK; i++)
+        status = run_task(&pass, i, err);
+    if (status == HOP_OK)
+        status = await_sends(&pass, err);
+    hop_background_set_active(executor->transport->background, false);
+    if (status == HOP_OK)
+        collect(&pass, out);
+    return status;
 }

@@ -59,7 +59,7 @@ static hop_status ask_strategy(const struct hop_job *job, const struct hop_model
     if (job->plan.blocks) {
         HOP_TRY_DONE(hop_calloc(&fixed, job->cluster.count, sizeof *fixed, err));
         HOP_TRY_DONE(
-            hop_fixed_blocks_parse(job->plan.blocks, "plan.blocks", &job->cluster, fixed, err));
+            hop_fixed_blocks_parse(job->plan.blocks, "job", &job->cluster, fixed, err));
     }
     const struct hop_plan_request request = {.cluster = &job->cluster,
                                              .blocks = model->blocks,

@@ -22,7 +22,7 @@ hop_status hop_transport_open(struct hop_transport *out, struct hop_error *err)
 {
     struct hop_transport transport = {.timeout = 600, .silent = -1};
     int provided;
-    HOP_TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread",
+    HOP_TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread",
                        err));
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &transport.rank);
@@ -31,12 +31,16 @@ hop_status hop_transport_open(struct hop_transport *out, struct hop_error *err)
         HOP_TRY(mpi_status(MPI_Comm_dup(MPI_COMM_WORLD, &transport.channels[i]), "MPI_Comm_dup", err));
         MPI_Comm_set_errhandler(transport.channels[i], MPI_ERRORS_RETURN);
     }
+    if (transport.size > 1 && provided >= MPI_THREAD_SERIALIZED)
+        HOP_TRY(hop_background_create(transport.channels[HOP_CHANNEL_CONTROL],
+                                      &transport.background, err));
     *out = transport;
     return HOP_OK;
 }
 
 void hop_transport_close(struct hop_transport *transport)
 {
+    hop_background_free(transport->background);
     for (int i = 0; i < HOP_CHANNELS; i++)
         MPI_Comm_free(&transport->channels[i]);
     MPI_Finalize();
@@ -93,9 +97,11 @@ hop_status hop_send_start(struct hop_transport *transport, enum hop_channel chan
                           struct hop_error *err)
 {
     HOP_TRY(check_size(n, err));
-    HOP_TRY(mpi_status(MPI_Isend(bytes, (int)n, MPI_BYTE, to, tag, transport->channels[channel],
-                                 &request->request),
-                       "MPI_Isend", err));
+    hop_background_lock(transport->background);
+    const int code = MPI_Isend(bytes, (int)n, MPI_BYTE, to, tag, transport->channels[channel],
+                               &request->request);
+    hop_background_unlock(transport->background);
+    HOP_TRY(mpi_status(code, "MPI_Isend", err));
     request->peer = to;
     request->active = true;
     return HOP_OK;
@@ -106,9 +112,11 @@ hop_status hop_receive_start(struct hop_transport *transport, enum hop_channel c
                              struct hop_error *err)
 {
     HOP_TRY(check_size(n, err));
-    HOP_TRY(mpi_status(MPI_Irecv(bytes, (int)n, MPI_BYTE, from, tag, transport->channels[channel],
-                                 &request->request),
-                       "MPI_Irecv", err));
+    hop_background_lock(transport->background);
+    const int code = MPI_Irecv(bytes, (int)n, MPI_BYTE, from, tag, transport->channels[channel],
+                               &request->request);
+    hop_background_unlock(transport->background);
+    HOP_TRY(mpi_status(code, "MPI_Irecv", err));
     request->peer = from;
     request->active = true;
     return HOP_OK;
@@ -117,10 +125,13 @@ hop_status hop_receive_start(struct hop_transport *transport, enum hop_channel c
 hop_status hop_request_test(struct hop_transport *transport, struct hop_request *request,
                             bool *done, struct hop_error *err)
 {
-    (void)transport;
-    int flag = 1;
-    if (request->active)
-        HOP_TRY(mpi_status(MPI_Test(&request->request, &flag, MPI_STATUS_IGNORE), "MPI_Test", err));
+    int flag = 1, code = MPI_SUCCESS;
+    if (request->active) {
+        hop_background_lock(transport->background);
+        code = MPI_Test(&request->request, &flag, MPI_STATUS_IGNORE);
+        hop_background_unlock(transport->background);
+    }
+    HOP_TRY(mpi_status(code, "MPI_Test", err));
     if (flag)
         request->active = false;
     *done = flag != 0;
@@ -191,9 +202,11 @@ static hop_status wait_for_message(struct hop_transport *transport, enum hop_cha
     int found = 0;
     MPI_Status status;
     for (;;) {
-        HOP_TRY(mpi_status(
-            MPI_Improbe(from, tag, transport->channels[channel], &found, message, &status),
-            "MPI_Improbe", err));
+        hop_background_lock(transport->background);
+        const int code =
+            MPI_Improbe(from, tag, transport->channels[channel], &found, message, &status);
+        hop_background_unlock(transport->background);
+        HOP_TRY(mpi_status(code, "MPI_Improbe", err));
         if (found)
             break;
         pause_poll(&pause);
@@ -203,11 +216,13 @@ static hop_status wait_for_message(struct hop_transport *transport, enum hop_cha
     return HOP_OK;
 }
 
-static hop_status take_message(MPI_Message *message, void *bytes, int length,
-                               struct hop_error *err)
+static hop_status take_message(struct hop_transport *transport, MPI_Message *message, void *bytes,
+                               int length, struct hop_error *err)
 {
-    return mpi_status(MPI_Mrecv(bytes, length, MPI_BYTE, message, MPI_STATUS_IGNORE), "MPI_Mrecv",
-                      err);
+    hop_background_lock(transport->background);
+    const int code = MPI_Mrecv(bytes, length, MPI_BYTE, message, MPI_STATUS_IGNORE);
+    hop_background_unlock(transport->background);
+    return mpi_status(code, "MPI_Mrecv", err);
 }
 
 hop_status hop_receive(struct hop_transport *transport, enum hop_channel channel, int from, int tag,
@@ -219,7 +234,7 @@ hop_status hop_receive(struct hop_transport *transport, enum hop_channel channel
     if ((size_t)length != n)
         return hop_fail(err, HOP_PEER, "%s: expected %zu bytes, got %d; do all devices run the same build?",
                         what, n, length);
-    return take_message(&message, bytes, length, err);
+    return take_message(transport, &message, bytes, length, err);
 }
 
 hop_status hop_receive_unknown(struct hop_transport *transport, enum hop_channel channel, int from,
@@ -234,7 +249,7 @@ hop_status hop_receive_unknown(struct hop_transport *transport, enum hop_channel
         return hop_fail(err, HOP_PEER, "%s: a message of %d bytes is longer than the %zu allowed", what,
                         length, limit);
     HOP_TRY(hop_calloc(&block, (size_t)length + 1, 1, err));
-    const hop_status status = take_message(&message, block, length, err);
+    const hop_status status = take_message(transport, &message, block, length, err);
     if (status != HOP_OK) {
         free(block);
         return status;

@@ -1,4 +1,5 @@
-/* Messages between ranks over MPI (MPI-3.1 calls only). The only file of the project that talks to MPI.
+/* Messages between ranks over MPI (MPI-3.1 calls only). Only this file and
+ * background.c talk to MPI.
  *
  * Sends and receives are started and later waited for; waiting polls with a short sleep, because a
  * blocking MPI receive burns a whole core that another rank of the same machine could use. Every wait
@@ -13,6 +14,7 @@
 #include <mpi.h>
 
 #include "base/error.h"
+#include "runtime/background.h"
 
 /* Two channels, so that a tag of one never matches the other. */
 enum hop_channel { HOP_CHANNEL_CONTROL, HOP_CHANNEL_DATA, HOP_CHANNELS };
@@ -23,6 +25,7 @@ struct hop_transport {
     double timeout;           /* seconds */
     int silent;               /* the rank a wait was given up on, -1: none yet */
     const char *const *names; /* (size) of the devices behind the ranks, for messages; may be NULL */
+    struct hop_background *background; /* NULL with one rank */
 };
 
 struct hop_request {

@@ -28,7 +28,7 @@ hop_status hop_checkpoint_save(const char *run, const struct hop_trainer_state *
 hop_status hop_checkpoint_latest(const char *run, char **out, struct hop_error *err);
 
 /* Fills values, optimizer state and trainer state. HOP_INPUT when the adapter has another rank,
- * alpha, targets or shape than the job. */
+ * alpha, targets or shape than the job; values and optimizer state may then be partly filled. */
 hop_status hop_checkpoint_load(const char *path, const struct hop_model_config *config,
                                const struct hop_lora_config *lora,
                                struct hop_parameters *parameters, struct hop_adamw *adamw,

@@ -162,15 +162,21 @@ static void compare_final(struct oracle *o, const struct hop_parameters *p, cons
     struct hop_error err = {0};
     struct hop_parameters expected;
     double worst = 0;
+    char worst_name[HOP_TENSOR_NAME] = "";
     assert_ok(hop_parameters_create(&o->model, &o->lora, 0, o->model.blocks, &expected, &err));
     assert_ok(hop_adapter_load(o->final, &o->model, &expected, &err));
     for (size_t i = 0; i < p->count; i++) {
         const struct hop_parameter *const item = &p->items[i];
-        worst = fmax(worst, support_error(p->values + item->offset, expected.values + item->offset,
-                                          item->count));
+        const double error =
+            support_error(p->values + item->offset, expected.values + item->offset, item->count);
+        if (error > worst)
+            hop_parameter_name(item, worst_name, sizeof worst_name);
+        worst = fmax(worst, error);
     }
-    print_message("%s: largest normwise error of the final adapter %.3g\n", who, worst);
-    assert_true(worst < 1e-3);
+    const double whole = support_error(p->values, expected.values, p->total);
+    print_message("%s: normwise error of the final adapter %.3g, worst tensor %.3g (%s)\n", who,
+                  whole, worst, worst_name);
+    assert_true(whole < 1e-3 && worst < 5e-3);
     hop_parameters_free(&expected);
 }
 
@@ -616,15 +622,16 @@ static void bytes_case(const struct hop_stage_config *config, const struct hop_w
     print_message("estimate %zu bytes, heap %zu bytes\n", expected, taken);
     /* Objects, lists and the allocator's own words. */
     assert_true(taken >= expected && taken - expected < 40000);
-    const size_t steady = heap_bytes();
     static float logprob[8 * SUPPORT_TOKENS];
     static struct support_batch b;
     struct hop_error err = {0};
     const int32_t ids[] = {1, 2, 3, 4};
     support_batch_begin(&b);
     support_batch_add(&b, ids, NULL, 4);
-    if (config->embed && config->head)
-        assert_ok(hop_stage_forward(s.stage, &b.batch, -1, NULL, NULL, logprob, &err));
+    /* The first call of a size may grow the backend's own scratch memory. */
+    assert_ok(hop_stage_forward(s.stage, &b.batch, -1, NULL, NULL, logprob, &err));
+    const size_t steady = heap_bytes();
+    assert_ok(hop_stage_forward(s.stage, &b.batch, -1, NULL, NULL, logprob, &err));
     assert_int_equal(heap_bytes(), steady);
     support_stage_close(&s);
 }
