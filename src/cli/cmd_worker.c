@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "runtime/console.h"
@@ -65,6 +66,20 @@ static hop_status run(const struct options *options, struct hop_transport *trans
     return status;
 }
 
+/* Ranks that wait for one another give up at nearly the same time: each tells whom it waited for before the
+ * first one ends them all, so that the launcher finds the rank at the end of the chain. */
+static void report(const struct hop_transport *transport, const char *device,
+                   const struct hop_error *err)
+{
+    if (transport->silent < 0) {
+        hop_console_error(device, err);
+        return;
+    }
+    const double grace = transport->timeout / 4;
+    hop_console_silent(transport->rank, transport->silent, err);
+    hop_clock_sleep(grace < 0.5 ? 0.5 : grace > 10 ? 10 : grace);
+}
+
 int hop_cmd_worker(int argc, char **argv)
 {
     static const struct argp_option known[] = {
@@ -78,7 +93,7 @@ int hop_cmd_worker(int argc, char **argv)
                                      .doc = "One rank of a run; `hybridop train` starts it."};
     struct options options = {.mode = HOP_RUN_TRAIN};
     struct hop_error err = {0};
-    struct hop_transport transport;
+    struct hop_transport transport = {.silent = -1};
     const char *device = NULL;
     insist_on_passive_waiting(argv);
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
@@ -90,7 +105,7 @@ int hop_cmd_worker(int argc, char **argv)
         status = run(&options, &transport, &device, &err);
     }
     if (status != HOP_OK) {
-        hop_console_error(device, &err);
+        report(&transport, device, &err);
         hop_transport_abort(hop_status_exit_code(status));
     }
     hop_transport_close(&transport);

@@ -31,6 +31,11 @@ void hop_console_error(const char *device, const struct hop_error *err)
         fprintf(stderr, HOP_CONSOLE_MARK "error %d %s\n", code, text);
 }
 
+void hop_console_silent(int rank, int peer, const struct hop_error *err)
+{
+    fprintf(stderr, HOP_CONSOLE_MARK "silent %d %d %s\n", rank, peer, err->message);
+}
+
 void hop_console_progress(const struct hop_progress_line *line)
 {
     fprintf(stderr, HOP_CONSOLE_MARK "progress %lld %lld %.9g %.9g %.9g %.9g %.9g %.9g %.9g\n",

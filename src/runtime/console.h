@@ -18,6 +18,9 @@ void hop_console_hello(int rank);
 void hop_console_note(const char *format, ...) HOP_PRINTF(1, 2);
 /* "@hop error EXIT TEXT": why the run ends; `device` may be NULL. */
 void hop_console_error(const char *device, const struct hop_error *err);
+/* "@hop silent RANK PEER TEXT": this rank gave up waiting for PEER, which may itself be waiting
+ * for the one that is stuck. */
+void hop_console_silent(int rank, int peer, const struct hop_error *err);
 /* "@hop progress ...": numbers the launcher draws. */
 void hop_console_progress(const struct hop_progress_line *line);
 /* Parses the text after "progress "; false when it is not one. */

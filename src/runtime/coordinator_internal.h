@@ -96,6 +96,10 @@ hop_status hop_coordinator_checkpoint(struct hop_coordinator *c, struct hop_erro
 hop_status hop_coordinator_save_adapter(struct hop_coordinator *c, struct hop_error *err);
 
 /* train_step.c: one mini-batch. */
+/* This rank's own share of a pass, where it plays a device. */
+hop_status hop_coordinator_own_pass(struct hop_coordinator *c,
+                                    const struct hop_command_message *message,
+                                    struct hop_pass *pass, struct hop_error *err);
 hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err);
 
 /* evaluate.c: the held-out rows. */

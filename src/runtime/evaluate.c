@@ -41,9 +41,7 @@ static hop_status run(struct hop_coordinator *c, int32_t batches, const float **
     HOP_TRY(hop_coordinator_command(c, &message, err));
     if (c->session.executor) {
         struct hop_pass pass;
-        if (hop_executor_run(c->session.executor, message.schedule, 0, c->session.batches, &pass,
-                             err) != HOP_OK)
-            return hop_wrap(err, "device %s", hop_session_device_name(&c->session));
+        HOP_TRY(hop_coordinator_own_pass(c, &message, &pass, err));
         *scores = pass.scores;
     }
     if (head != 0) {

@@ -21,6 +21,13 @@
 
 enum { LINE_LIMIT = 8192, TAIL_LINES = 12 };
 
+/* A rank that gave up waiting for another. */
+struct silence {
+    bool reported;
+    int peer;
+    char text[1024];
+};
+
 /* A run being followed. */
 struct follow {
     const struct hop_launch *launch;
@@ -30,6 +37,8 @@ struct follow {
     size_t length;
     struct hop_progress progress;
     long *pids;          /* (ranks), 0: not yet heard of */
+    struct silence *silences; /* (ranks) */
+    int first_silence;   /* rank that reported first, -1: none */
     bool failed;         /* a rank said why */
     int exit_code;       /* that it gave */
     char reason[1024];
@@ -116,6 +125,20 @@ static void take_error(struct follow *follow, const char *text)
     snprintf(follow->reason, sizeof follow->reason, "%s", *rest == ' ' ? rest + 1 : rest);
 }
 
+static void take_silence(struct follow *follow, const char *text)
+{
+    int rank, peer, length = 0;
+    if (sscanf(text, "%d %d %n", &rank, &peer, &length) != 2 || length == 0 || rank < 0 ||
+        rank >= follow->launch->ranks->count || peer < 0 || peer >= follow->launch->ranks->count)
+        return;
+    struct silence *const silence = &follow->silences[rank];
+    silence->reported = true;
+    silence->peer = peer;
+    snprintf(silence->text, sizeof silence->text, "%s", text + length);
+    if (follow->first_silence < 0)
+        follow->first_silence = rank;
+}
+
 static void take_own_line(struct follow *follow, const char *text)
 {
     const char *rest;
@@ -124,6 +147,8 @@ static void take_own_line(struct follow *follow, const char *text)
         take_hello(follow, rest);
     else if (after(text, "error ", &rest))
         take_error(follow, rest);
+    else if (after(text, "silent ", &rest))
+        take_silence(follow, rest);
     else if (after(text, "note ", &rest)) {
         hop_progress_break(&follow->progress);
         hop_note("%s", rest);
@@ -250,6 +275,16 @@ static hop_status reported(const struct follow *follow, struct hop_error *err)
     return hop_fail(err, follow->exit_code == 2 ? HOP_INPUT : HOP_PEER, "%s", follow->reason);
 }
 
+/* From the first that gave up along who waited for whom to the one that did not report: it is stuck. */
+static hop_status explain_silence(const struct follow *follow, struct hop_error *err)
+{
+    const struct silence *silence = &follow->silences[follow->first_silence];
+    for (int i = 0; i < follow->launch->ranks->count; i++)
+        if (follow->silences[silence->peer].reported)
+            silence = &follow->silences[silence->peer];
+    return hop_fail(err, HOP_PEER, "%s", silence->text);
+}
+
 static hop_status conclude(struct follow *follow, struct hop_error *err)
 {
     int status = 0;
@@ -258,6 +293,8 @@ static hop_status conclude(struct follow *follow, struct hop_error *err)
     hop_progress_break(&follow->progress);
     if (follow->failed)
         return reported(follow, err);
+    if (follow->first_silence >= 0)
+        return explain_silence(follow, err);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return HOP_OK;
     return explain_death(follow, status, err);
@@ -281,11 +318,14 @@ hop_status hop_launch_run(const struct hop_launch *launch, struct hop_error *err
     HOP_TRY(hop_calloc(&follow, 1, sizeof *follow, err));
     follow->launch = launch;
     follow->dead_rank = -1;
+    follow->first_silence = -1;
     watch_terminal(&follow->progress);
     interrupts = 0;
     sigaction(SIGINT, &action, &old_interrupt);
     sigaction(SIGTERM, &action, &old_terminate);
     HOP_TRY_DONE(hop_calloc(&follow->pids, (size_t)launch->ranks->count, sizeof(long), err));
+    HOP_TRY_DONE(hop_calloc(&follow->silences, (size_t)launch->ranks->count,
+                            sizeof *follow->silences, err));
     HOP_TRY_DONE(start(follow, err));
     follow_output(follow);
     close(follow->pipe);
@@ -294,6 +334,7 @@ done:
     sigaction(SIGINT, &old_interrupt, NULL);
     sigaction(SIGTERM, &old_terminate, NULL);
     free(follow->pids);
+    free(follow->silences);
     free(follow);
     return status;
 }

@@ -310,6 +310,18 @@ static hop_status record(struct hop_coordinator *c, int64_t step, const struct h
     return hop_coordinator_record(c, line, err);
 }
 
+/* What a device computed is prefixed with its name; of a peer the message speaks already. */
+hop_status hop_coordinator_own_pass(struct hop_coordinator *c,
+                                    const struct hop_command_message *message,
+                                    struct hop_pass *pass, struct hop_error *err)
+{
+    const hop_status status = hop_executor_run(c->session.executor, message->schedule,
+                                               message->step, c->session.batches, pass, err);
+    if (status == HOP_OK || status == HOP_PEER)
+        return status;
+    return hop_wrap(err, "device %s", hop_session_device_name(&c->session));
+}
+
 hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err)
 {
     const int64_t step = c->step + 1;
@@ -324,9 +336,7 @@ hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err
                                                 .batches = batches};
     HOP_TRY(hop_coordinator_command(c, &message, err));
     if (c->session.executor) {
-        if (hop_executor_run(c->session.executor, message.schedule, step, c->session.batches,
-                             &pass, err) != HOP_OK)
-            return hop_wrap(err, "device %s", hop_session_device_name(&c->session));
+        HOP_TRY(hop_coordinator_own_pass(c, &message, &pass, err));
         take_pass(c, c->session.device, &pass, &reduced);
     }
     HOP_TRY(receive_reports(c, &reduced, err));

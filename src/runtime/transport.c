@@ -20,7 +20,7 @@ static hop_status mpi_status(int code, const char *what, struct hop_error *err)
 
 hop_status hop_transport_open(struct hop_transport *out, struct hop_error *err)
 {
-    struct hop_transport transport = {.timeout = 600};
+    struct hop_transport transport = {.timeout = 600, .silent = -1};
     int provided;
     HOP_TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread",
                        err));
@@ -141,7 +141,7 @@ hop_status hop_request_test(struct hop_transport *transport, struct hop_request 
 /* A wait starts with a few immediate polls, so that a message that is about to come costs no sleep,
  * and grows to sleeps long enough to leave the core to others. */
 struct pause {
-    double started;
+    double last, waited; /* time of the last poll, seconds of waiting so far */
     int polls;
 };
 
@@ -153,23 +153,28 @@ static void pause_poll(struct pause *pause)
         hop_clock_sleep(pause->polls > EAGER_POLLS + SHORT_POLLS ? 200e-6 : 20e-6);
 }
 
-static hop_status check_timeout(const struct hop_transport *transport, const struct pause *pause,
+/* A gap between two polls means that this process was stopped itself: it counts only in part, so that on
+ * waking it does not blame a peer. */
+static hop_status check_timeout(struct hop_transport *transport, struct pause *pause,
                                 const char *what, int peer, struct hop_error *err)
 {
-    const double waited = hop_clock_now() - pause->started;
-    if (waited <= transport->timeout)
+    const double now = hop_clock_now(), step = now - pause->last;
+    pause->last = now;
+    pause->waited += step < transport->timeout / 4 ? step : transport->timeout / 4;
+    if (pause->waited <= transport->timeout)
         return HOP_OK;
     char name[128];
+    transport->silent = peer;
     return hop_fail(err, HOP_PEER,
-                    "waited %.0f s for %s from %s; it is stuck or its link is down (raise "
+                    "%s is silent: waited %.0f s for %s; it is stuck or its link is down (raise "
                     "train.peer_timeout if it is only slow)",
-                    waited, what, hop_transport_name(transport, peer, name, sizeof name));
+                    hop_transport_name(transport, peer, name, sizeof name), pause->waited, what);
 }
 
 hop_status hop_request_wait(struct hop_transport *transport, struct hop_request *request,
                             const char *what, struct hop_error *err)
 {
-    struct pause pause = {.started = hop_clock_now()};
+    struct pause pause = {.last = hop_clock_now()};
     bool done;
     for (;;) {
         HOP_TRY(hop_request_test(transport, request, &done, err));
@@ -193,7 +198,7 @@ static hop_status wait_for_message(struct hop_transport *transport, enum hop_cha
                                    int from, int tag, const char *what, MPI_Message *message,
                                    int *length, struct hop_error *err)
 {
-    struct pause pause = {.started = hop_clock_now()};
+    struct pause pause = {.last = hop_clock_now()};
     int found = 0;
     MPI_Status status;
     for (;;) {

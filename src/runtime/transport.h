@@ -23,6 +23,7 @@ struct hop_transport {
     MPI_Comm channels[HOP_CHANNELS];
     int rank, size;
     double timeout;           /* seconds */
+    int silent;               /* the rank a wait was given up on, -1: none yet */
     const char *const *names; /* (size) of the devices behind the ranks, for messages; may be NULL */
     struct hop_background *background; /* NULL with one rank */
 };
