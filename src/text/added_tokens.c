@@ -173,9 +173,18 @@ hop_status hop_added_set_divide(const struct hop_added_set *set, struct hop_piec
     return hop_pieces_divide(pieces, scratch, divide, set, err);
 }
 
+/* ---- reading ---- */
+
+struct reader {
+    const char *path;
+    const struct hop_normalizer *normalizer;
+    struct hop_vocabulary *vocabulary;
+    struct hop_added_tokens *out;
+};
+
 /* *out = malloc'ed normal form of content. */
 static hop_status normalize_content(const struct hop_normalizer *normalizer, const char *content,
-                                    char **out, size_t *length, struct hop_error *err)
+                                    char **out, struct hop_error *err)
 {
     struct hop_pieces pieces = {0}, scratch = {0};
     const struct hop_piece whole = {.end = strlen(content), .id = -1, .first = true};
@@ -183,44 +192,59 @@ static hop_status normalize_content(const struct hop_normalizer *normalizer, con
     HOP_TRY_DONE(hop_string_append(&pieces.text, content, strlen(content), err));
     HOP_TRY_DONE(hop_pieces_add(&pieces, whole, err));
     HOP_TRY_DONE(hop_normalizer_apply(normalizer, &pieces, &scratch, err));
-    HOP_TRY_DONE(hop_string_copy(out, hop_string_text(&pieces.text), err));
-    *length = strlen(*out);
+    HOP_TRY_DONE(hop_string_copy(out, pieces.count ? pieces.text.data : "", err));
 done:
     hop_pieces_free(&pieces);
     hop_pieces_free(&scratch);
     return status;
 }
 
+/* Takes the token's content over. */
 static hop_status add_to_set(struct hop_added_set *set, struct hop_added_token token,
-                             const char *content, const struct hop_normalizer *normalizer,
                              struct hop_error *err)
 {
-    HOP_TRY(hop_grow(&set->items, &set->capacity, set->count + 1, sizeof *set->items, err));
-    if (normalizer)
-        HOP_TRY(normalize_content(normalizer, content, &token.content, &token.length, err));
-    else
-        HOP_TRY(hop_string_copy(&token.content, content, err));
-    token.length = strlen(token.content);
-    if (token.length)
+    const hop_status status =
+        hop_grow(&set->items, &set->capacity, set->count + 1, sizeof *set->items, err);
+    if (status == HOP_OK && token.length)
         set->items[set->count++] = token;
     else
         free(token.content);
-    return HOP_OK;
+    return status;
+}
+
+/* A normalized token is searched for, and shown when decoding, in its normal form. */
+static hop_status add_token(const struct reader *reader, const char *content, bool normalized,
+                            struct hop_added_token token, struct hop_error *err)
+{
+    if (!normalized) {
+        HOP_TRY(hop_string_copy(&token.content, content, err));
+        token.length = strlen(token.content);
+        return add_to_set(&reader->out->raw, token, err);
+    }
+    HOP_TRY(normalize_content(reader->normalizer, content, &token.content, err));
+    token.length = strlen(token.content);
+    hop_status status = HOP_OK;
+    if (strcmp(token.content, content))
+        status = hop_vocabulary_show(reader->vocabulary, token.id, token.content, token.length,
+                                     reader->path, err);
+    if (status == HOP_OK)
+        return add_to_set(&reader->out->normalized, token, err);
+    free(token.content);
+    return status;
 }
 
 /* Enters the token unless the model's vocabulary has it under the same id. */
-static hop_status enter(struct hop_vocabulary *vocabulary, const char *content, int64_t id,
-                        const char *path, struct hop_error *err)
+static hop_status enter(const struct reader *reader, const char *content, int64_t id, bool special,
+                        struct hop_error *err)
 {
     const size_t n = strlen(content);
-    if (id < 0 || id != hop_vocabulary_find(vocabulary, content, n))
-        return hop_vocabulary_add(vocabulary, content, n, id, path, err);
+    if (id < 0 || id != hop_vocabulary_find(reader->vocabulary, content, n))
+        HOP_TRY(hop_vocabulary_add(reader->vocabulary, content, n, id, reader->path, err));
+    reader->vocabulary->tokens[id].special = special;
     return HOP_OK;
 }
 
-static hop_status read_token(const json_t *json, const char *where, const char *path,
-                             const struct hop_normalizer *normalizer,
-                             struct hop_vocabulary *vocabulary, struct hop_added_tokens *out,
+static hop_status read_token(const struct reader *reader, const json_t *json, const char *where,
                              struct hop_error *err)
 {
     struct hop_added_token token = {0};
@@ -236,12 +260,23 @@ static hop_status read_token(const json_t *json, const char *where, const char *
     HOP_TRY(hop_json_get_bool(json, "rstrip", where, false, &token.rstrip, err));
     if (!*content)
         return HOP_OK;
-    HOP_TRY(enter(vocabulary, content, id, path, err));
+    HOP_TRY(enter(reader, content, id, special, err));
     token.id = (int32_t)id;
-    vocabulary->tokens[id].special = special;
-    if (normalized)
-        return add_to_set(&out->normalized, token, content, normalizer, err);
-    return add_to_set(&out->raw, token, content, NULL, err);
+    return add_token(reader, content, normalized, token, err);
+}
+
+static hop_status read_list(const struct reader *reader, const json_t *list, struct hop_error *err)
+{
+    struct hop_string where = {0};
+    hop_status status = HOP_OK;
+    for (size_t i = 0; i < json_array_size(list) && status == HOP_OK; i++) {
+        where.length = 0;
+        status = hop_string_printf(&where, err, "%s: added_tokens[%zu]", reader->path, i);
+        if (status == HOP_OK)
+            status = read_token(reader, json_array_get(list, i), hop_string_text(&where), err);
+    }
+    hop_string_free(&where);
+    return status;
 }
 
 hop_status hop_added_tokens_read(json_t *root, const char *path,
@@ -249,27 +284,15 @@ hop_status hop_added_tokens_read(json_t *root, const char *path,
                                  struct hop_vocabulary *vocabulary, struct hop_added_tokens *out,
                                  struct hop_error *err)
 {
-    json_t *const list = json_object_get(root, "added_tokens");
+    const struct reader reader = {
+        .path = path, .normalizer = normalizer, .vocabulary = vocabulary, .out = out};
+    const json_t *const list = json_object_get(root, "added_tokens");
     if (list && !json_is_null(list) && !json_is_array(list))
         return hop_fail(err, HOP_INPUT, "%s: added_tokens must be a list", path);
-    struct hop_string where = {0};
-    hop_status status = HOP_OK;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        where.length = 0;
-        HOP_TRY_DONE(hop_string_printf(&where, err, "%s: added_tokens[%zu]", path, i));
-        const json_t *const json = json_array_get(list, i);
-        if (!json_is_object(json)) {
-            status = hop_fail(err, HOP_INPUT, "%s must be an object", hop_string_text(&where));
-            goto done;
-        }
-        HOP_TRY_DONE(
-            read_token(json, hop_string_text(&where), path, normalizer, vocabulary, out, err));
-    }
+    HOP_TRY(read_list(&reader, list, err));
     index_set(&out->raw);
     index_set(&out->normalized);
-done:
-    hop_string_free(&where);
-    return status;
+    return HOP_OK;
 }
 
 static void free_set(struct hop_added_set *set)

@@ -22,6 +22,25 @@ struct hop_symbol {
 
 #define NO_PAIR UINT64_MAX
 
+/* U+2581, which stands for a space in SentencePiece-style vocabularies. */
+static const char mark[] = "\xE2\x96\x81";
+enum { MARK = sizeof mark - 1 };
+
+static bool starts_with_mark(const char *text, size_t n)
+{
+    return n >= MARK && !memcmp(text, mark, MARK);
+}
+
+/* Where the word at the start of text ends: before a mark that follows something else. */
+static size_t word_length(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (starts_with_mark(text + i, n - i))
+        i += MARK;
+    const char *const next = hop_utf8_find(text + i, n - i, mark, MARK);
+    return next ? (size_t)(next - text) : n;
+}
+
 /* ---- the table of merges ---- */
 
 static uint64_t pair_of(int32_t left, int32_t right)
@@ -98,6 +117,8 @@ static hop_status add_merge(struct hop_bpe *bpe, const json_t *json, const char 
     HOP_TRY(merge_token(bpe, sides.left, sides.left_length, path, rank, &left, err));
     HOP_TRY(merge_token(bpe, sides.right, sides.right_length, path, rank, &right, err));
     HOP_TRY(merge_token(bpe, whole->data, whole->length, path, rank, &id, err));
+    if (word_length(whole->data, whole->length) < whole->length)
+        bpe->cuts_at_marks = false;
     const uint64_t pair = pair_of(left, right);
     *merge_slot(bpe, pair) = (struct hop_merge){.pair = pair, .rank = (uint32_t)rank, .id = id};
     return HOP_OK;
@@ -116,6 +137,8 @@ static hop_status read_merges(struct hop_bpe *bpe, const json_t *model, const ch
     HOP_TRY(hop_calloc(&bpe->merges, bpe->merge_slots, sizeof *bpe->merges, err));
     for (size_t i = 0; i < bpe->merge_slots; i++)
         bpe->merges[i].pair = NO_PAIR;
+    bpe->cuts_at_marks =
+        !bpe->ignore_merges && hop_vocabulary_find(bpe->vocabulary, mark, MARK) >= 0;
     struct hop_string whole = {0};
     hop_status status = HOP_OK;
     for (size_t i = 0; i < count && status == HOP_OK; i++)
@@ -398,8 +421,8 @@ static hop_status append_ids(struct hop_ids *out, const int32_t *ids, size_t cou
     return HOP_OK;
 }
 
-hop_status hop_bpe_encode(struct hop_bpe *bpe, const char *word, size_t n, struct hop_ids *out,
-                          struct hop_error *err)
+static hop_status encode_word(struct hop_bpe *bpe, const char *word, size_t n, struct hop_ids *out,
+                              struct hop_error *err)
 {
     if (n > INT32_MAX / 2)
         return hop_fail(err, HOP_INPUT, "a piece of text of %zu bytes is over the limit of 1 GiB",
@@ -413,4 +436,20 @@ hop_status hop_bpe_encode(struct hop_bpe *bpe, const char *word, size_t n, struc
     const size_t before = out->count;
     HOP_TRY(encode_new(bpe, word, n, out, err));
     return hop_word_cache_put(&bpe->cache, word, n, out->data + before, out->count - before, err);
+}
+
+/* SentencePiece-style files have no pre-tokenizer: the whole text is one piece. Where no merge
+ * contains the start of a word, words can be merged, and remembered, one by one with the same
+ * result. */
+hop_status hop_bpe_encode(struct hop_bpe *bpe, const char *piece, size_t n, struct hop_ids *out,
+                          struct hop_error *err)
+{
+    if (!bpe->cuts_at_marks)
+        return encode_word(bpe, piece, n, out, err);
+    for (size_t i = 0; i < n;) {
+        const size_t length = word_length(piece + i, n - i);
+        HOP_TRY(encode_word(bpe, piece + i, length, out, err));
+        i += length;
+    }
+    return HOP_OK;
 }

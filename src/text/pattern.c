@@ -22,7 +22,40 @@ struct hop_pattern {
 
 enum { JIT_STACK_START = 32 * 1024, JIT_STACK_LIMIT = 8 * 1024 * 1024 };
 
-#define SPACE_CLASS "\\p{Z}\\x09-\\x0d\\x{85}"
+static const char spaces[] = "\\p{Z}\\x09-\\x0d\\x{85}";
+
+/* What Unicode 15 to 16 added to each class: the reference knows these characters, and PCRE2 does
+ * from 10.45 on. They are rare, but decide where a word ends. */
+static const char new_letters[] =
+    "\\x{1C89}-\\x{1C8A}\\x{A7CB}-\\x{A7CD}\\x{A7DA}-\\x{A7DC}\\x{105C0}-\\x{105F3}"
+    "\\x{10D4A}-\\x{10D65}\\x{10D6F}-\\x{10D85}\\x{10EC2}-\\x{10EC4}\\x{1123F}-\\x{11240}"
+    "\\x{11380}-\\x{11389}\\x{1138B}\\x{1138E}\\x{11390}-\\x{113B5}\\x{113B7}\\x{113D1}"
+    "\\x{113D3}\\x{11BC0}-\\x{11BE0}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}"
+    "\\x{1342F}\\x{13441}-\\x{13446}\\x{13460}-\\x{143FA}\\x{16100}-\\x{1611D}"
+    "\\x{16D40}-\\x{16D6C}\\x{18CFF}\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}"
+    "\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{1E5D0}-\\x{1E5ED}\\x{1E5F0}\\x{2B739}"
+    "\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}";
+static const char new_numbers[] =
+    "\\x{10D40}-\\x{10D49}\\x{116D0}-\\x{116E3}\\x{11BF0}-\\x{11BF9}\\x{11F50}-\\x{11F59}"
+    "\\x{16130}-\\x{16139}\\x{16D70}-\\x{16D79}\\x{1CCF0}-\\x{1CCF9}\\x{1D2C0}-\\x{1D2D3}"
+    "\\x{1E4F0}-\\x{1E4F9}\\x{1E5F1}-\\x{1E5FA}";
+static const char new_marks[] =
+    "\\x{897}\\x{CF3}\\x{ECE}\\x{10D69}-\\x{10D6D}\\x{10EFC}-\\x{10EFF}\\x{11241}"
+    "\\x{113B8}-\\x{113C0}\\x{113C2}\\x{113C5}\\x{113C7}-\\x{113CA}\\x{113CC}-\\x{113D0}"
+    "\\x{113D2}\\x{113E1}-\\x{113E2}\\x{11F00}-\\x{11F01}\\x{11F03}\\x{11F34}-\\x{11F3A}"
+    "\\x{11F3E}-\\x{11F42}\\x{11F5A}\\x{13440}\\x{13447}-\\x{13455}\\x{1611E}-\\x{1612F}"
+    "\\x{1E08F}\\x{1E4EC}-\\x{1E4EF}\\x{1E5EE}-\\x{1E5EF}";
+static const char new_punctuation[] =
+    "\\x{1B4E}-\\x{1B4F}\\x{1B7F}\\x{10D6E}\\x{113D4}-\\x{113D5}\\x{113D7}-\\x{113D8}"
+    "\\x{11B00}-\\x{11B09}\\x{11BE1}\\x{11F43}-\\x{11F4F}\\x{16D6D}-\\x{16D6F}\\x{1E5FF}";
+static const char new_symbols[] =
+    "\\x{2427}-\\x{2429}\\x{2FFC}-\\x{2FFF}\\x{31E4}-\\x{31E5}\\x{31EF}"
+    "\\x{10D8E}-\\x{10D8F}\\x{1CC00}-\\x{1CCEF}\\x{1CD00}-\\x{1CEB3}\\x{1F6DC}"
+    "\\x{1F774}-\\x{1F776}\\x{1F77B}-\\x{1F77F}\\x{1F7D9}\\x{1F8B2}-\\x{1F8BB}"
+    "\\x{1F8C0}-\\x{1F8C1}\\x{1FA75}-\\x{1FA77}\\x{1FA87}-\\x{1FA89}\\x{1FA8F}"
+    "\\x{1FAAD}-\\x{1FAAF}\\x{1FABB}-\\x{1FABF}\\x{1FAC6}\\x{1FACE}-\\x{1FACF}"
+    "\\x{1FADA}-\\x{1FADC}\\x{1FADF}\\x{1FAE8}-\\x{1FAE9}\\x{1FAF7}-\\x{1FAF8}"
+    "\\x{1FBCB}-\\x{1FBEF}";
 
 static hop_status no_memory(struct hop_error *err)
 {
@@ -43,22 +76,48 @@ hop_status hop_pattern_literal(const char *text, struct hop_pattern **out, struc
     return HOP_OK;
 }
 
-/* Appends the escape at regex[0..], a backslash and what follows, and returns its length (0:
- * refused). */
-static size_t translate_escape(const char *regex, bool in_class, struct hop_string *out,
-                               hop_status *status, struct hop_error *err)
+/* An escape that is spelled out as members of a class. */
+struct spelling {
+    const char *escape;
+    bool negated, keep; /* keep: the escape itself is a member as well */
+    const char *members;
+};
+
+static const struct spelling *find_spelling(const char *regex, bool in_class)
 {
-    const char *text = NULL;
-    if (regex[1] == 's')
-        text = in_class ? SPACE_CLASS : "[" SPACE_CLASS "]";
-    else if (regex[1] == 'S' && !in_class)
-        text = "[^" SPACE_CLASS "]";
-    else if (regex[1] == 'h' || regex[1] == 'H')
-        return 0;
-    const size_t n = regex[1] ? 2 : 1;
-    *status = text ? hop_string_append(out, text, strlen(text), err)
-                   : hop_string_append(out, regex, n, err);
-    return n;
+    static const struct spelling all[] = {
+        {"\\s", false, false, spaces},        {"\\S", true, false, spaces},
+        {"\\p{L}", false, true, new_letters}, {"\\p{N}", false, true, new_numbers},
+        {"\\p{M}", false, true, new_marks},   {"\\p{P}", false, true, new_punctuation},
+        {"\\p{S}", false, true, new_symbols},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strncmp(regex, all[i].escape, strlen(all[i].escape)) && !(all[i].negated && in_class))
+            return &all[i];
+    return NULL;
+}
+
+static hop_status spell(const struct spelling *s, bool in_class, struct hop_string *out,
+                        struct hop_error *err)
+{
+    const char *const opening = s->negated ? "[^" : "[";
+    return hop_string_printf(out, err, "%s%s%s%s", in_class ? "" : opening,
+                             s->keep ? s->escape : "", s->members, in_class ? "" : "]");
+}
+
+/* Translates the escape at regex and stores its length, 0 when it is refused. */
+static hop_status translate_escape(const char *regex, bool in_class, struct hop_string *out,
+                                   size_t *length, struct hop_error *err)
+{
+    const struct spelling *const spelling = find_spelling(regex, in_class);
+    if (spelling) {
+        *length = strlen(spelling->escape);
+        return spell(spelling, in_class, out, err);
+    }
+    *length = regex[1] ? 2 : 1;
+    if (regex[1] == 'h' || regex[1] == 'H')
+        *length = 0;
+    return hop_string_append(out, regex, *length, err);
 }
 
 static bool refused_in_class(const char *regex)
@@ -92,7 +151,7 @@ static hop_status translate(const char *regex, const char *path, struct hop_stri
         const char *const at = regex + i;
         hop_status status = HOP_OK;
         if (*at == '\\') {
-            n = translate_escape(at, in_class, out, &status, err);
+            status = translate_escape(at, in_class, out, &n, err);
         } else if (in_class) {
             n = refused_in_class(at) ? 0 : class_member(at);
             in_class = *at != ']';
@@ -186,8 +245,8 @@ void hop_pattern_free(struct hop_pattern *pattern)
 
 static bool search_literal(struct hop_matches *m)
 {
-    const char *const at =
-        memmem(m->text + m->from, m->length - m->from, m->pattern->literal, m->pattern->length);
+    const char *const at = hop_utf8_find(m->text + m->from, m->length - m->from,
+                                         m->pattern->literal, m->pattern->length);
     if (!at)
         return false;
     m->begin = (size_t)(at - m->text);
@@ -250,7 +309,7 @@ hop_status hop_pattern_replace(const struct hop_pattern *pattern, const char *re
     struct hop_matches m = {.pattern = pattern, .text = text, .length = n};
     const size_t replacement_length = strlen(replacement);
     size_t copied = 0;
-    for (;;) {
+    while (n) {
         bool found;
         HOP_TRY(hop_matches_next(&m, &found, err));
         if (!found)

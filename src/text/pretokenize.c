@@ -142,7 +142,7 @@ static hop_status read_punctuation(const struct hop_component *c, struct hop_pre
     enum behavior behavior = ISOLATED;
     if (json_object_get(c->json, "behavior"))
         HOP_TRY(read_behavior(c, &behavior, err));
-    return add_split(p, "[[:punct:]]", behavior, c->path, err);
+    return add_split(p, "[\\p{P}$+<=>^`|~]", behavior, c->path, err);
 }
 
 static hop_status read_whitespace(const struct hop_component *c, struct hop_pretokenizer *p,

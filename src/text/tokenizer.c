@@ -175,8 +175,8 @@ static hop_status token_pieces(const struct hop_vocabulary *vocabulary, const in
         if (skip_special && token->special)
             continue;
         const size_t begin = out->text.length;
-        HOP_TRY(hop_string_append(&out->text, vocabulary->text.data + token->offset, token->length,
-                                  err));
+        HOP_TRY(hop_string_append(&out->text, vocabulary->text.data + token->shown,
+                                  token->shown_length, err));
         const struct hop_piece piece = {.begin = begin, .end = out->text.length, .id = -1};
         HOP_TRY(hop_pieces_add(out, piece, err));
     }

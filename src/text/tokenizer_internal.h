@@ -53,6 +53,9 @@ size_t hop_utf8_decode(const char *text, int32_t *codepoint);
 size_t hop_utf8_encode(int32_t codepoint, char out[4]);
 /* Start of the last character of valid text[0..n), n > 0. */
 size_t hop_utf8_last(const char *text, size_t n);
+/* First place of a short, non-empty string in text, or NULL. Reads no further than it must, unlike
+ * memmem() under AddressSanitizer, which looks at the whole text every time. */
+const char *hop_utf8_find(const char *text, size_t n, const char *wanted, size_t m);
 /* Appends bytes with every maximal invalid part replaced by U+FFFD. */
 hop_status hop_utf8_append_lossy(struct hop_string *out, const char *bytes, size_t n,
                                  struct hop_error *err);
@@ -125,7 +128,8 @@ hop_status hop_pattern_replace(const struct hop_pattern *pattern, const char *re
 enum { HOP_TOKEN_ID_LIMIT = 1 << 24 };
 
 struct hop_token {
-    uint32_t offset, length; /* in the text buffer */
+    uint32_t offset, length;      /* of the content in the text buffer */
+    uint32_t shown, shown_length; /* of what decoders start from */
     bool present, special;
 };
 
@@ -145,6 +149,9 @@ struct hop_vocabulary {
 uint32_t hop_hash_bytes(const char *text, size_t n);
 hop_status hop_vocabulary_add(struct hop_vocabulary *vocabulary, const char *content, size_t n,
                               int64_t id, const char *path, struct hop_error *err);
+/* Sets what decoding shows for a token other than its content. */
+hop_status hop_vocabulary_show(struct hop_vocabulary *vocabulary, int32_t id, const char *text,
+                               size_t n, const char *path, struct hop_error *err);
 /* -1 when there is none. */
 int32_t hop_vocabulary_find(const struct hop_vocabulary *vocabulary, const char *content, size_t n);
 /* NULL when there is no token of that id. */
@@ -243,6 +250,7 @@ struct hop_bpe {
     int32_t characters[HOP_BPE_SHORT];
     int32_t unknown; /* -1 without unk_token */
     bool unknown_missing, fuse_unknown, byte_fallback, ignore_merges;
+    bool cuts_at_marks; /* no merge reaches across the start of a word */
 
     struct hop_symbol *symbols; /* of the word being merged */
     size_t symbol_count, symbol_capacity;

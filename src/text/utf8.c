@@ -95,6 +95,18 @@ size_t hop_utf8_last(const char *text, size_t n)
     return i;
 }
 
+const char *hop_utf8_find(const char *text, size_t n, const char *wanted, size_t m)
+{
+    const char *at = text, *const end = text + n;
+    while ((size_t)(end - at) >= m) {
+        at = memchr(at, wanted[0], (size_t)(end - at) - m + 1);
+        if (!at || !memcmp(at, wanted, m))
+            return at;
+        at++;
+    }
+    return NULL;
+}
+
 hop_status hop_utf8_append_lossy(struct hop_string *out, const char *bytes, size_t n,
                                  struct hop_error *err)
 {

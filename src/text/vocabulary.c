@@ -95,22 +95,41 @@ static hop_status check_new(const struct hop_vocabulary *v, const char *content,
     return HOP_OK;
 }
 
+/* Offsets in the buffer are 32 bits. */
+static hop_status append_text(struct hop_vocabulary *v, const char *text, size_t n,
+                              const char *path, uint32_t *offset, struct hop_error *err)
+{
+    if (n > UINT32_MAX - v->text.length)
+        return hop_fail(err, HOP_UNSUPPORTED, "%s: the vocabulary's text is over 4 GiB", path);
+    *offset = (uint32_t)v->text.length;
+    return hop_string_append(&v->text, text, n, err);
+}
+
 hop_status hop_vocabulary_add(struct hop_vocabulary *v, const char *content, size_t n, int64_t id,
                               const char *path, struct hop_error *err)
 {
     HOP_TRY(check_new(v, content, n, id, path, err));
-    if (v->text.length + n > UINT32_MAX)
-        return hop_fail(err, HOP_UNSUPPORTED, "%s: the vocabulary's text is over 4 GiB", path);
     HOP_TRY(grow_slots(v, err));
     HOP_TRY(grow_tokens(v, (size_t)id, err));
     const uint32_t hash = hop_hash_bytes(content, n);
     struct hop_vocabulary_slot *const slot = slot_of(v, content, n, hash);
-    const size_t offset = v->text.length;
-    HOP_TRY(hop_string_append(&v->text, content, n, err));
-    v->tokens[id] =
-        (struct hop_token){.offset = (uint32_t)offset, .length = (uint32_t)n, .present = true};
+    uint32_t offset = 0;
+    HOP_TRY(append_text(v, content, n, path, &offset, err));
+    v->tokens[id] = (struct hop_token){.offset = offset,
+                                       .length = (uint32_t)n,
+                                       .shown = offset,
+                                       .shown_length = (uint32_t)n,
+                                       .present = true};
     *slot = (struct hop_vocabulary_slot){.hash = hash, .id = (int32_t)id};
     v->used++;
+    return HOP_OK;
+}
+
+hop_status hop_vocabulary_show(struct hop_vocabulary *v, int32_t id, const char *text, size_t n,
+                               const char *path, struct hop_error *err)
+{
+    HOP_TRY(append_text(v, text, n, path, &v->tokens[id].shown, err));
+    v->tokens[id].shown_length = (uint32_t)n;
     return HOP_OK;
 }
 
