@@ -22,8 +22,7 @@ static void show_evaluation(const char *when, const struct hop_evaluation *evalu
 }
 
 static hop_status record_evaluation(struct hop_coordinator *c,
-                                    const struct hop_evaluation *evaluation,
-                                    struct hop_error *err)
+                                    const struct hop_evaluation *evaluation, struct hop_error *err)
 {
     json_t *const line = hop_evaluation_json(evaluation, "eval_");
     json_object_set_new(line, "step", json_integer(c->step));
@@ -161,8 +160,8 @@ static hop_status print_evaluation(const struct hop_coordinator *c, bool json,
     if (json)
         printf("%s\n", text);
     else if (c->after.labelled)
-        printf("examples  %zu\nloss      %.6f\naccuracy  %.4f\nmacro_f1  %.4f\n",
-               c->after.examples, c->after.loss, c->after.accuracy, c->after.macro_f1);
+        printf("examples  %zu\nloss      %.6f\naccuracy  %.4f\nmacro_f1  %.4f\n", c->after.examples,
+               c->after.loss, c->after.accuracy, c->after.macro_f1);
     else
         printf("examples  %zu\nloss      %.6f\n", c->after.examples, c->after.loss);
     fflush(stdout);
