@@ -354,8 +354,12 @@ static hop_status run_task(struct pass *pass, int32_t index, struct hop_error *e
     HOP_TRY(await_output(pass, index, &output, err));
     if (pass->tasks[index].kind == HOP_STEP)
         HOP_TRY(await_derivatives(pass, index, err));
+    struct hop_background *const background = pass->executor->transport->background;
     const double start = hop_clock_now();
-    HOP_TRY(run_kind(pass, index, input, output, err));
+    hop_background_set_active(background, true);
+    const hop_status status = run_kind(pass, index, input, output, err);
+    hop_background_set_active(background, false);
+    HOP_TRY(status);
     HOP_TRY(record(pass, index, start, hop_clock_now(), err));
     HOP_TRY(send_output(pass, index, err));
     if (pass->tasks[index].kind == HOP_PROBE)
@@ -426,14 +430,10 @@ hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_
                         .tasks = list->tasks,
                         .batches = batches,
                         .step = step};
-    hop_background_set_active(executor->transport->background, true);
-    hop_status status = post_first_receives(&pass, err);
-    for (int32_t i = 0; i < list->count && status == HOP_OK; i++)
-        status = run_task(&pass, i, err);
-    if (status == HOP_OK)
-        status = await_sends(&pass, err);
-    hop_background_set_active(executor->transport->background, false);
-    if (status == HOP_OK)
-        collect(&pass, out);
-    return status;
+    HOP_TRY(post_first_receives(&pass, err));
+    for (int32_t i = 0; i < list->count; i++)
+        HOP_TRY(run_task(&pass, i, err));
+    HOP_TRY(await_sends(&pass, err));
+    collect(&pass, out);
+    return HOP_OK;
 }

@@ -139,8 +139,9 @@ hop_status hop_request_test(struct hop_transport *transport, struct hop_request 
     return HOP_OK;
 }
 
-/* A wait starts with a few immediate polls, so that a message that is about to come costs no sleep,
- * and grows to sleeps long enough to leave the core to others. */
+/* A wait starts with a few immediate polls, so that a message that is about to come costs no sleep;
+ * then it sleeps a tenth of the time it has waited, so that a message is never much delayed, and at
+ * most 2 ms. */
 struct pause {
     double last, waited; /* time of the last poll, seconds of waiting so far */
     int polls;
@@ -148,10 +149,11 @@ struct pause {
 
 static void pause_poll(struct pause *pause)
 {
-    enum { EAGER_POLLS = 20, SHORT_POLLS = 40 };
-    pause->polls++;
-    if (pause->polls > EAGER_POLLS)
-        hop_clock_sleep(pause->polls > EAGER_POLLS + SHORT_POLLS ? 200e-6 : 20e-6);
+    enum { EAGER_POLLS = 20 };
+    static const double shortest = 20e-6, longest = 2e-3;
+    const double part = pause->waited / 10;
+    if (++pause->polls > EAGER_POLLS)
+        hop_clock_sleep(part < shortest ? shortest : part > longest ? longest : part);
 }
 
 /* A gap between two polls means that this process was stopped itself: it counts only in part, so

@@ -114,6 +114,30 @@ static void test_epsilon(void **state)
                  second);
 }
 
+/* The first step measures how much of g is rounding: little in f32, much more in bf16. */
+static void test_rounding_floor(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"f32", "bf16"};
+    double floor[2], spread[2];
+    for (int i = 0; i < 2; i++) {
+        const char *const run = scratch("floor-%s", types[i]);
+        const struct process done = TRAIN(job, run, pair, text("train.dtype=%s", types[i]),
+                                          "train.max_steps=2", "zo.epsilon=1e-2", "zo.probes=4");
+        assert_success(&done);
+        const json_t *const first = step_line(read_metrics(run), 1);
+        floor[i] = number(first, "zo_g_floor");
+        spread[i] = number(first, "zo_g_std");
+        assert_null(json_object_get(step_line(read_metrics(run), 2), "zo_g_floor"));
+        print_message("%s: zo_g_floor %.3g, zo_g_std %.3g\n", types[i], floor[i], spread[i]);
+    }
+    if (!(floor[0] > 0 && floor[0] < 0.05 * spread[0]))
+        fail_msg("f32: floor %g, std %g; expected above 0 and far below the std", floor[0],
+                 spread[0]);
+    if (!(floor[1] > 20 * floor[0]))
+        fail_msg("floor %g in bf16, %g in f32; expected much more in bf16", floor[1], floor[0]);
+}
+
 static void test_seeds(void **state)
 {
     (void)state;
@@ -147,6 +171,7 @@ int main(void)
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_micro_batch_override),
         cmocka_unit_test(test_epsilon),
+        cmocka_unit_test(test_rounding_floor),
         cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_order),
     };
