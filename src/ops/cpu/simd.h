@@ -57,6 +57,14 @@ HOP_INLINE hop_h16 hop_v_narrow(hop_v16 value)
 #endif
 }
 
+/* Keeps a loaded vector in a register. Left alone, GCC reads it from memory again for every use,
+ * and loads become what limits the loop. */
+#if defined(__AVX512F__)
+#define HOP_V_KEEP(v) __asm__("" : "+v"(v))
+#else
+#define HOP_V_KEEP(v) (void)(v)
+#endif
+
 /* Element i onwards of an array of dtype f32 or bf16. */
 HOP_INLINE hop_v16 hop_v_load(const void *from, enum hop_dtype dtype, int64_t i)
 {
@@ -193,14 +201,18 @@ HOP_INLINE hop_v16 hop_v_exp(hop_v16 x)
 
 HOP_INLINE void hop_v_transpose(hop_v16 r[HOP_LANES])
 {
+#pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
         HOP_V_SWAP(r, i, i + 8, HOP_V_LOW_8, HOP_V_HIGH_8);
-    for (int i = 0; i < 16; i = (i & 3) == 3 ? i + 5 : i + 1)
-        HOP_V_SWAP(r, i, i + 4, HOP_V_LOW_4, HOP_V_HIGH_4);
-    for (int i = 0; i < 16; i = (i & 1) == 1 ? i + 3 : i + 1)
-        HOP_V_SWAP(r, i, i + 2, HOP_V_LOW_2, HOP_V_HIGH_2);
-    for (int i = 0; i < 16; i += 2)
-        HOP_V_SWAP(r, i, i + 1, HOP_V_LOW_1, HOP_V_HIGH_1);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        HOP_V_SWAP(r, i / 4 * 8 + i % 4, i / 4 * 8 + i % 4 + 4, HOP_V_LOW_4, HOP_V_HIGH_4);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        HOP_V_SWAP(r, i / 2 * 4 + i % 2, i / 2 * 4 + i % 2 + 2, HOP_V_LOW_2, HOP_V_HIGH_2);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        HOP_V_SWAP(r, 2 * i, 2 * i + 1, HOP_V_LOW_1, HOP_V_HIGH_1);
 }
 
 /* 1 / (1 + e^-x) */
