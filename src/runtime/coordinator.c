@@ -132,15 +132,42 @@ static void fill_progress(struct hop_coordinator *c)
     c->progress.seed = (uint64_t)c->job.train.seed;
 }
 
+static void recall_evaluation(const json_t *entry, struct hop_evaluation *out)
+{
+    out->loss = json_number_value(json_object_get(entry, "eval_loss"));
+    out->labelled = json_object_get(entry, "eval_accuracy") != NULL;
+    out->accuracy = json_number_value(json_object_get(entry, "eval_accuracy"));
+    out->macro_f1 = json_number_value(json_object_get(entry, "eval_macro_f1"));
+}
+
+/* A resumed run ends with the summary of the whole run: its first evaluation and, where no step is left to
+ * do, its last loss stand in the history. */
+static void recall_history(struct hop_coordinator *c)
+{
+    size_t i;
+    json_t *entry;
+    bool evaluated = false;
+    json_array_foreach(c->progress.log_history, i, entry) {
+        const json_t *const loss = json_object_get(entry, "loss");
+        if (loss)
+            c->final_loss = json_number_value(loss);
+        if (!evaluated && json_object_get(entry, "eval_loss")) {
+            recall_evaluation(entry, &c->before);
+            evaluated = true;
+        }
+    }
+}
+
 static hop_status train(struct hop_coordinator *c, struct hop_error *err)
 {
     HOP_TRY(hop_coordinator_open_metrics(c, err));
     fill_progress(c);
-    (void)asked_to_stop(c);
     if (c->eval) {
-        HOP_TRY(evaluate(c, &c->before, c->resumed ? "at resume" : "before training", err));
-        c->after = c->before;
+        HOP_TRY(evaluate(c, &c->after, c->resumed ? "at resume" : "before training", err));
+        c->before = c->after;
     }
+    if (c->resumed)
+        recall_history(c);
     HOP_TRY(train_loop(c, err));
     HOP_TRY(hop_coordinator_save_adapter(c, err));
     return hop_coordinator_finish(c, err);

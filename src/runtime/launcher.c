@@ -197,6 +197,16 @@ static void take_bytes(struct follow *follow, const char *bytes, size_t n)
 
 /* Interrupts */
 
+/* A request that no run has seen must not stop the next one. */
+static void forget_request(const struct hop_launch *launch)
+{
+    struct hop_error ignored = {0};
+    char *path = NULL;
+    if (hop_path_join(launch->directory, HOP_STOP_FILE, &path, &ignored) == HOP_OK)
+        unlink(path);
+    free(path);
+}
+
 static void ask_to_stop(struct follow *follow)
 {
     struct hop_error err = {0};
@@ -326,6 +336,7 @@ hop_status hop_launch_run(const struct hop_launch *launch, struct hop_error *err
     follow->first_silence = -1;
     watch_terminal(&follow->progress);
     interrupts = 0;
+    forget_request(launch);
     sigaction(SIGINT, &action, &old_interrupt);
     sigaction(SIGTERM, &action, &old_terminate);
     HOP_TRY_DONE(hop_calloc(&follow->pids, (size_t)launch->ranks->count, sizeof(long), err));
@@ -336,6 +347,7 @@ hop_status hop_launch_run(const struct hop_launch *launch, struct hop_error *err
     close(follow->pipe);
     HOP_TRY_DONE(conclude(follow, err));
 done:
+    forget_request(launch);
     sigaction(SIGINT, &old_interrupt, NULL);
     sigaction(SIGTERM, &old_terminate, NULL);
     free(follow->pids);

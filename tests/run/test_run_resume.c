@@ -32,6 +32,7 @@ static int set_up(void **state)
                           "        max_steps: %d, save_every: 20, eval_every: 30,\n"
                           "        early_stopping: 0, warmup_steps: 10, scheduler: cosine}\n"
                           "zo: {probes: 2}\n"
+                          "plan: {blocks: {npu0: 1, gpu0: 2}}\n"
                           "output: unset\n",
                           model, write_rows("rows.jsonl", 21, 6, 14, 64),
                           write_rows("eval.jsonl", 5, 6, 14, 64), STEPS));
@@ -123,6 +124,58 @@ static void test_interrupted(void **state)
     check_resumed(run);
 }
 
+/* An interrupt that comes while the ranks still start is not forgotten, and leaves nothing behind
+ * that would stop the next run. */
+static void test_interrupted_at_start(void **state)
+{
+    (void)state;
+    const char *const run = scratch("early");
+    struct process process = START(job, run, cluster);
+    assert_true(find_rank(&process, 0) > 0);
+    kill(process.pid, SIGINT);
+    if (!wait_program(&process, 20)) {
+        kill_tree(&process);
+        fail_msg("still running 20 s after an interrupt\n%s", process.err);
+    }
+    assert_success(&process);
+    const int steps = (int)number(read_json(text("%s/summary.json", run)), "steps");
+    if (steps > 20)
+        fail_msg("stopped after %d steps, expected soon after the first", steps);
+    assert_false(file_exists(text("%s/stop", run)));
+    check_resumed(run);
+}
+
+/* A finished run has nothing left to do, and says the same as before. */
+static void test_finished(void **state)
+{
+    (void)state;
+    const char *const before = dump_json(read_json(text("%s/summary.json", whole)));
+    const json_t *const old = keep_json(json_loads(before, 0, NULL));
+    run_to_end(whole, "--resume");
+    const json_t *const summary = read_json(text("%s/summary.json", whole));
+    assert_near("final loss", number(summary, "final_loss"), number(old, "final_loss"), 0);
+    assert_near("loss before", number(json_object_get(summary, "eval_before"), "loss"),
+                number(json_object_get(old, "eval_before"), "loss"), 0);
+    assert_near("loss after", number(json_object_get(summary, "eval_after"), "loss"),
+                number(json_object_get(old, "eval_after"), "loss"), 0);
+    assert_int_equal(count_steps(read_metrics(whole)), STEPS);
+}
+
+/* A run can go on over other devices: here in one process. */
+static void test_other_devices(void **state)
+{
+    (void)state;
+    const char *const run = scratch("moved");
+    struct process process = START(job, run, cluster);
+    wait_for_lines(&process, run, 45);
+    kill_tree(&process);
+    const struct process done =
+        TRAIN(job, run, "--resume", "strategy=single", "zo.blocks=[0, 1]",
+              text("cluster=%s", write_cluster("B", 1, NULL)), "plan.blocks=");
+    assert_success(&done);
+    assert_same_adapter(run, whole);
+}
+
 /* The second interrupt does not wait for the step. */
 static void test_interrupted_twice(void **state)
 {
@@ -159,8 +212,11 @@ int main(void)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_launcher_killed),
         cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_interrupted_at_start),
+        cmocka_unit_test(test_other_devices),
         cmocka_unit_test(test_interrupted_twice),
         cmocka_unit_test(test_nothing_to_resume),
+        cmocka_unit_test(test_finished),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
