@@ -13,6 +13,10 @@
 #include <immintrin.h>
 #endif
 
+/* Without AVX-512 GCC warns that passing such vectors to functions depends on compiler options;
+ * every function that does is inlined. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #define HOP_LANES 16
 
 /* Kernels are inlined into callers that pass constants, so that loops over them unroll. */
