@@ -13,6 +13,10 @@
 #include <immintrin.h>
 #endif
 
+/* Without AVX-512 GCC warns that passing such vectors to functions depends on compiler options;
+ * every function that does is inlined. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #define HOP_LANES 16
 
 /* Kernels are inlined into callers that pass constants, so that loops over them unroll. */
@@ -88,19 +92,35 @@ HOP_INLINE void hop_v_store(void *to, enum hop_dtype dtype, int64_t i, hop_v16 v
 /* The first `count` < 16 lanes only; the others are zero. */
 HOP_INLINE hop_v16 hop_v_load_part(const void *from, enum hop_dtype dtype, int64_t i, int64_t count)
 {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    const uint32_t mask = (1u << count) - 1u;
+    if (dtype == HOP_F32)
+        return (hop_v16)_mm512_maskz_loadu_ps((__mmask16)mask, (const float *)from + i);
+    return hop_v_widen(
+        (hop_h16)_mm256_maskz_loadu_epi16((__mmask16)mask, (const uint16_t *)from + i));
+#else
     char lanes[64] = {0};
     const size_t size = dtype == HOP_F32 ? 4 : 2;
     memcpy(lanes, (const char *)from + (size_t)i * size, (size_t)count * size);
     return hop_v_load(lanes, dtype, 0);
+#endif
 }
 
 HOP_INLINE void hop_v_store_part(void *to, enum hop_dtype dtype, int64_t i, hop_v16 value,
                                  int64_t count)
 {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    const uint32_t mask = (1u << count) - 1u;
+    if (dtype == HOP_F32)
+        _mm512_mask_storeu_ps((float *)to + i, (__mmask16)mask, (__m512)value);
+    else
+        _mm256_mask_storeu_epi16((uint16_t *)to + i, (__mmask16)mask, (__m256i)hop_v_narrow(value));
+#else
     char lanes[64];
     const size_t size = dtype == HOP_F32 ? 4 : 2;
     hop_v_store(lanes, dtype, 0, value);
     memcpy((char *)to + (size_t)i * size, lanes, (size_t)count * size);
+#endif
 }
 
 /* All 16 lanes, or what is left of n elements. */
