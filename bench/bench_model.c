@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "gemm_rate.h"
 #include "model/stage.h"
 #include "train/adamw.h"
 
@@ -167,11 +168,15 @@ static int compare_doubles(const void *a, const void *b)
 }
 
 enum { MAX_ITERATIONS = 1000 };
+/* The head works on chunks of rows; a product over all of them would be a buffer of gigabytes. */
+enum { HEAD_ROWS = 256 };
 
 struct result {
+    double gemm_gflops; /* bare products of the same shapes, weighted as the model uses them */
     double seconds;     /* median of a step */
     double cpu_seconds; /* of all threads, mean of a step: tells a busy machine from slow code */
     int iterations;
+    long peak_rss_mib;
 };
 
 static double cpu_now(void)
@@ -206,18 +211,38 @@ static hop_status measure(const struct options *options, struct bench *b, struct
     return HOP_OK;
 }
 
+/* Every product of the model has its own shape; their times add up. */
+static double model_gemm_rate(const struct options *options, const struct shape *shape,
+                              enum hop_dtype dtype)
+{
+    const struct hop_model_config config = shape_config(shape);
+    const int64_t tokens = (int64_t)shape->sequences * shape->length;
+    double work = 0, time = 0;
+    for (int target = 0; target <= HOP_TARGETS; target++) {
+        const bool head = target == HOP_TARGETS;
+        const int64_t out =
+            head ? shape->vocabulary : hop_target_out(&config, (enum hop_target)target);
+        const int64_t in = head ? shape->hidden : hop_target_in(&config, (enum hop_target)target);
+        const int64_t rows = head && tokens > HEAD_ROWS ? HEAD_ROWS : tokens;
+        const double products = (double)out * (double)in * (head ? 1 : shape->blocks);
+        work += products;
+        time += products / gemm_rate(options->threads, dtype, true, rows, out, in, 0.15);
+    }
+    return work / time;
+}
+
 static void print_case(const struct options *options, const struct shape *shape,
                        enum hop_dtype dtype, bool train, const struct result *result)
 {
     const double tokens = (double)shape->sequences * shape->length;
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
     printf("{\"bench\":\"model\",\"shape\":\"%s\",\"dtype\":\"%s\",\"mode\":\"%s\","
-           "\"backend\":\"%s\",\"tokens_per_second\":%.1f,\"gflops\":%.1f,\"seconds\":%.4f,"
-           "\"cpu_seconds\":%.4f,\"iterations\":%d,\"peak_rss_mib\":%ld,\"threads\":%d}\n",
+           "\"backend\":\"%s\",\"tokens_per_second\":%.1f,\"gflops\":%.1f,"
+           "\"gemm_gflops\":%.1f,\"seconds\":%.4f,\"cpu_seconds\":%.4f,\"iterations\":%d,\"peak_"
+           "rss_mib\":%ld,\"threads\":%d}\n",
            shape->name, hop_dtype_name(dtype), modes[train], options->backend,
-           tokens / result->seconds, case_gflop(shape, train) / result->seconds, result->seconds,
-           result->cpu_seconds, result->iterations, usage.ru_maxrss / 1024, options->threads);
+           tokens / result->seconds, case_gflop(shape, train) / result->seconds,
+           result->gemm_gflops, result->seconds, result->cpu_seconds, result->iterations,
+           result->peak_rss_mib, options->threads);
     fflush(stdout);
 }
 
@@ -230,8 +255,13 @@ static hop_status run_case(const struct options *options, const struct shape *sh
     hop_status status = open_bench(options, shape, dtype, train, &b, err);
     if (status == HOP_OK)
         status = measure(options, &b, &result, err);
-    if (status == HOP_OK)
+    if (status == HOP_OK) {
+        struct rusage usage;
+        getrusage(RUSAGE_SELF, &usage);
+        result.peak_rss_mib = usage.ru_maxrss / 1024;
+        result.gemm_gflops = model_gemm_rate(options, shape, dtype);
         print_case(options, shape, dtype, train, &result);
+    }
     close_bench(&b);
     return status;
 }

@@ -34,7 +34,9 @@ Class:")
 done
 
 echo
-echo "Accuracy on held-out definitions: $before before, $after after."
+awk -v before="$before" -v after="$after" 'BEGIN {
+    printf "Accuracy on held-out definitions: %.1f %% before, %.1f %% after.\n", 100 * before, 100 * after
+}'
 echo "Adapter (opens in PEFT):  runs/demo/adapter"
 echo "Timeline of all devices:  runs/demo/trace.json (open it at https://ui.perfetto.dev or chrome://tracing)"
 awk -v before="$before" -v after="$after" 'BEGIN { exit !(after > before + 0.1) }' || {

@@ -1,9 +1,10 @@
 /* Status codes and the caller-owned error object.
  *
  * Every function that can fail on input, peers, files or memory returns hop_status and takes a
- * `struct hop_error *` (never NULL) as its last argument. The lowest level writes the message once: what,
- * where (file, row, tensor, key), expected and found, remedy. Upper levels only prefix context
- * with hop_wrap(). Outputs are written only on success. Library code never exits or aborts. */
+ * `struct hop_error *` (never NULL) as its last argument. The lowest level writes the message once:
+ * what, where (file, row, tensor, key), expected and found, remedy. Upper levels only prefix
+ * context with hop_wrap(). Outputs are written only on success. Library code never exits or aborts.
+ */
 #ifndef HOP_BASE_ERROR_H
 #define HOP_BASE_ERROR_H
 

@@ -7,9 +7,10 @@
 
 static hop_status too_large(struct hop_error *err, size_t count, size_t size)
 {
-    return hop_fail(err, HOP_MEMORY,
-                    "out of memory: %zu x %zu bytes were asked for; use a smaller micro-batch, length or model",
-                    count, size);
+    return hop_fail(
+        err, HOP_MEMORY,
+        "out of memory: %zu x %zu bytes were asked for; use a smaller micro-batch, length or model",
+        count, size);
 }
 
 /* `out` is a pointer to any object pointer; memcpy keeps the store free of aliasing trouble. */

@@ -1,4 +1,5 @@
-/* Checked allocation: zeroed, overflow-safe, 64-byte aligned where asked; failures become a status. */
+/* Checked allocation: zeroed, overflow-safe, 64-byte aligned where asked; failures become a status.
+ */
 #ifndef HOP_BASE_MEMORY_H
 #define HOP_BASE_MEMORY_H
 
@@ -8,7 +9,8 @@
 
 #define HOP_ALIGN 64
 
-/* Stores count*size zeroed bytes in *out (free() releases it). A zero-sized request stores a valid pointer. */
+/* Stores count*size zeroed bytes in *out (free() releases it). A zero-sized request stores a valid
+ * pointer. */
 hop_status hop_calloc(void *out, size_t count, size_t size, struct hop_error *err);
 
 /* The same, aligned to HOP_ALIGN (free() releases it). */

@@ -25,8 +25,9 @@ hop_status hop_string_printf(struct hop_string *s, struct hop_error *err, const 
     va_copy(again, args);
     const int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    hop_status status = n < 0 ? hop_fail(err, HOP_MEMORY, "a text of over 2 GiB cannot be formatted")
-                              : hop_grow(&s->data, &s->capacity, s->length + (size_t)n + 1, 1, err);
+    hop_status status = n < 0
+                            ? hop_fail(err, HOP_MEMORY, "a text of over 2 GiB cannot be formatted")
+                            : hop_grow(&s->data, &s->capacity, s->length + (size_t)n + 1, 1, err);
     if (status == HOP_OK) {
         vsnprintf(s->data + s->length, (size_t)n + 1, format, again);
         s->length += (size_t)n;

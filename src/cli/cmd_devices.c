@@ -80,9 +80,8 @@ static hop_status run(void *json, struct hop_error *err)
 int hop_cmd_devices(int argc, char **argv)
 {
     static const struct argp_option known[] = {{"json", 'j', NULL, 0, "Print JSON", 0}, {0}};
-    static const struct argp argp = {.options = known,
-                                     .parser = parse,
-                                     .doc = "Backends and what they can do on this machine."};
+    static const struct argp argp = {
+        .options = known, .parser = parse, .doc = "Backends and what they can do on this machine."};
     bool json = false;
     return hop_command(&argp, argc, argv, &json, run);
 }

@@ -1,4 +1,5 @@
-/* hybridop eval: loss and task metric of a model or adapter on held-out rows, through the pipeline. */
+/* hybridop eval: loss and task metric of a model or adapter on held-out rows, through the pipeline.
+ */
 #include <argp.h>
 #include <errno.h>
 #include <stdbool.h>

@@ -31,7 +31,7 @@ struct generator {
     const struct hop_ops *ops;
     struct hop_backend *backend;
     struct hop_stage *stage;
-    struct hop_ids ids;       /* prompt and what was generated */
+    struct hop_ids ids;        /* prompt and what was generated */
     struct hop_string printed; /* text of ids so far */
     float *logits;
 };
@@ -137,7 +137,8 @@ static hop_status load(struct generator *g, struct hop_error *err)
 {
     g->ops = hop_backend_find(g->options->backend);
     if (!g->ops)
-        return hop_fail(err, HOP_INPUT, "--backend %s: not part of this build; see `hybridop devices`",
+        return hop_fail(err, HOP_INPUT,
+                        "--backend %s: not part of this build; see `hybridop devices`",
                         g->options->backend);
     HOP_TRY(hop_model_config_load(g->options->model, &g->config, err));
     HOP_TRY(hop_weights_open(g->options->model, &g->config, &g->weights, err));
@@ -199,7 +200,8 @@ static bool is_end(const struct hop_model_config *config, int32_t id)
     return false;
 }
 
-/* An unfinished UTF-8 sequence decodes to U+FFFD until its last byte is there: such an end waits. */
+/* An unfinished UTF-8 sequence decodes to U+FFFD until its last byte is there: such an end waits.
+ */
 static bool ends_unfinished(const struct hop_string *text)
 {
     return text->length >= 3 && memcmp(text->data + text->length - 3, "\xEF\xBF\xBD", 3) == 0;
@@ -231,9 +233,8 @@ static hop_status generate(struct generator *g, struct hop_error *err)
         n = 1;
         if (!isfinite(g->logits[largest(g->logits, g->config.vocabulary)]))
             return hop_fail(err, HOP_NUMERIC, "the logits after token %d are not finite", past);
-        const int32_t id = g->options->temperature > 0
-                               ? sample(g, (uint32_t)i)
-                               : largest(g->logits, g->config.vocabulary);
+        const int32_t id = g->options->temperature > 0 ? sample(g, (uint32_t)i)
+                                                       : largest(g->logits, g->config.vocabulary);
         if (is_end(&g->config, id))
             break;
         HOP_TRY(hop_ids_append(&g->ids, id, err));
@@ -265,9 +266,8 @@ int hop_cmd_generate(int argc, char **argv)
         {"seed", 's', "N", 0, "Seed of sampling (default 42)", 0},
         {"backend", 'b', "NAME", 0, "Numeric backend (default cpu)", 0},
         {0}};
-    static const struct argp argp = {.options = known,
-                                     .parser = parse,
-                                     .doc = "Prints the model's continuation of a prompt."};
+    static const struct argp argp = {
+        .options = known, .parser = parse, .doc = "Prints the model's continuation of a prompt."};
     struct options options = {.prompt = "", .backend = "cpu", .max_tokens = 128, .seed = 42};
     return hop_command(&argp, argc, argv, &options, run);
 }

@@ -9,7 +9,6 @@
 
 #include <jansson.h>
 
-#include "base/log.h"
 #include "cli/commands.h"
 #include "text/tokenizer.h"
 
@@ -216,21 +215,20 @@ static hop_status run_lines(struct session *s, struct hop_error *err)
     return status;
 }
 
-int hop_cmd_tokenize(int argc, char **argv)
+static hop_status run(void *options, struct hop_error *err)
 {
-    struct options options = {0};
-    struct session session = {.options = &options};
-    struct hop_error err = {0};
-    argp_err_exit_status = hop_status_exit_code(HOP_INPUT);
-    if (argp_parse(&parser, argc, argv, 0, NULL, &options))
-        return hop_status_exit_code(HOP_INPUT);
-    hop_status status = hop_tokenizer_load(options.model, &session.tokenizer, &err);
+    struct session session = {.options = options};
+    hop_status status = hop_tokenizer_load(session.options->model, &session.tokenizer, err);
     if (status == HOP_OK)
-        status = run_lines(&session, &err);
-    if (status != HOP_OK)
-        hop_log_error(&err);
+        status = run_lines(&session, err);
     hop_string_free(&session.text);
     hop_ids_free(&session.ids);
     hop_tokenizer_free(session.tokenizer);
-    return hop_status_exit_code(status);
+    return status;
+}
+
+int hop_cmd_tokenize(int argc, char **argv)
+{
+    struct options options = {0};
+    return hop_command(&parser, argc, argv, &options, run);
 }

@@ -43,14 +43,14 @@ static error_t parse(int key, char *value, struct argp_state *state)
     }
 }
 
-/* libgomp reads its environment when it is loaded, so a rank started without the policy (on another host)
- * sets it and starts over. */
+/* libgomp reads its environment when it is loaded, so a rank started without the policy (on another
+ * host) sets it and starts over. */
 static void insist_on_passive_waiting(char **argv)
 {
     if (getenv("OMP_WAIT_POLICY"))
         return;
     setenv("OMP_WAIT_POLICY", "passive", 1);
-    argv[0] = (char *)(uintptr_t)"worker";
+    argv[0] = (char *)(uintptr_t) "worker";
     execv("/proc/self/exe", argv - 1); /* argv[-1] is the program's name */
 }
 
@@ -66,9 +66,10 @@ static hop_status run(const struct options *options, struct hop_transport *trans
     return status;
 }
 
-/* Says why this rank gives up, and waits a moment before it ends the run. MPICH's mpiexec drops words that it
- * has not yet passed on when a rank aborts. And ranks that wait for one another give up at nearly the same
- * time: when each has told whom it waited for, the launcher finds the rank at the end of the chain. */
+/* Says why this rank gives up, and waits a moment before it ends the run. MPICH's mpiexec drops
+ * words that it has not yet passed on when a rank aborts. And ranks that wait for one another give
+ * up at nearly the same time: when each has told whom it waited for, the launcher finds the rank at
+ * the end of the chain. */
 static void report(const struct hop_transport *transport, const char *device,
                    const struct hop_error *err)
 {
@@ -91,9 +92,8 @@ int hop_cmd_worker(int argc, char **argv)
         {"evaluate", 'e', NULL, 0, "evaluate only", 0},
         {"json", 'j', NULL, 0, "print JSON", 0},
         {0}};
-    static const struct argp argp = {.options = known,
-                                     .parser = parse,
-                                     .doc = "One rank of a run; `hybridop train` starts it."};
+    static const struct argp argp = {
+        .options = known, .parser = parse, .doc = "One rank of a run; `hybridop train` starts it."};
     struct options options = {.mode = HOP_RUN_TRAIN};
     struct hop_error err = {0};
     struct hop_transport transport = {.silent = -1};

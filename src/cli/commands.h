@@ -1,4 +1,5 @@
-/* The commands of the program: each is one file and returns the exit status. argv[0] is the command's name. */
+/* The commands of the program: each is one file and returns the exit status. argv[0] is the
+ * command's name. */
 #ifndef HOP_CLI_COMMANDS_H
 #define HOP_CLI_COMMANDS_H
 

@@ -23,8 +23,9 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_help(FILE *to)
 {
-    fprintf(to, "Usage: hybridop COMMAND [OPTION...]\n\n"
-                "Fine-tunes LLaMA models with LoRA on edge devices, with and without backward.\n\n");
+    fprintf(to,
+            "Usage: hybridop COMMAND [OPTION...]\n\n"
+            "Fine-tunes LLaMA models with LoRA on edge devices, with and without backward.\n\n");
     for (int i = 0; i < COMMANDS; i++)
         if (commands[i].summary)
             fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);

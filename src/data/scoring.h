@@ -1,8 +1,9 @@
-/* Evaluation micro-batches: the loss of every example and, for label tasks, a score for every candidate.
+/* Evaluation micro-batches: the loss of every example and, for label tasks, a score for every
+ * candidate.
  *
- * When the first tokens of the candidates differ, all are scored at the last prompt token of the example's one
- * sequence, which costs nothing extra; otherwise every candidate gets a sequence of its own and its score
- * is the sum of its tokens' log-probabilities. */
+ * When the first tokens of the candidates differ, all are scored at the last prompt token of the
+ * example's one sequence, which costs nothing extra; otherwise every candidate gets a sequence of
+ * its own and its score is the sum of its tokens' log-probabilities. */
 #ifndef HOP_DATA_SCORING_H
 #define HOP_DATA_SCORING_H
 
@@ -22,9 +23,9 @@ void hop_scoring_pack(const struct hop_dataset *dataset, size_t first, size_t n,
                       struct hop_batch *batch);
 
 struct hop_scores {
-    double nll;          /* sum over label tokens so far */
+    double nll; /* sum over label tokens so far */
     int64_t label_tokens;
-    int32_t *predicted;  /* (dataset->count), caller's; may be NULL without candidates */
+    int32_t *predicted; /* (dataset->count), caller's; may be NULL without candidates */
 };
 
 /* Adds what logprob (batch->labels, as packed by hop_scoring_pack with the same first, n) says. */

@@ -6,17 +6,19 @@
  * numeric code.
  *
  * Rules
- * - Matrices are row-major and contiguous unless a stride is named. Shapes stand beside the pointers:
- *   rows = packed tokens, in/out = features, dim = hidden size.
- * - Activations have the element type `dtype` (HOP_F32 or HOP_BF16) of the call; adapters, gradients of
- *   adapters, norms, softmax statistics and log-probabilities are always f32, and so is every
- *   accumulation.
- * - Activation and adapter pointers are backend memory from alloc() (host memory where `host_memory`
- *   is true). Small index arrays (ids, positions, offsets, labels) and log-probabilities are host memory.
- * - Rows are independent: a row's forward result is the same bits whatever other rows are in the call
- *   only where a backend says so; equal calls always give equal bits.
- * - Calls may use scratch memory the backend keeps and grows; after the first call of each size there is
- *   no allocation. One backend object is used by one thread at a time and runs `threads` of its own.
+ * - Matrices are row-major and contiguous unless a stride is named. Shapes stand beside the
+ * pointers: rows = packed tokens, in/out = features, dim = hidden size.
+ * - Activations have the element type `dtype` (HOP_F32 or HOP_BF16) of the call; adapters,
+ * gradients of adapters, norms, softmax statistics and log-probabilities are always f32, and so is
+ * every accumulation.
+ * - Activation and adapter pointers are backend memory from alloc() (host memory where
+ * `host_memory` is true). Small index arrays (ids, positions, offsets, labels) and
+ * log-probabilities are host memory.
+ * - Rows are independent: a row's forward result is the same bits whatever other rows are in the
+ * call only where a backend says so; equal calls always give equal bits.
+ * - Calls may use scratch memory the backend keeps and grows; after the first call of each size
+ * there is no allocation. One backend object is used by one thread at a time and runs `threads` of
+ * its own.
  * - Nothing is checked against NaN here; callers check losses and norms.
  */
 #ifndef HOP_OPS_OPS_H
@@ -39,8 +41,8 @@ enum hop_weight_use {
     HOP_WEIGHT_BACKWARD = 4 /* project_backward, loss_backward */
 };
 
-/* LoRA adapters of one projection (Hu et al. 2021): y += scale * (x A^T) B^T. With groups > 1 the rows
- * are that many equal runs and run g uses its own pair, e.g. one perturbed adapter a probe. */
+/* LoRA adapters of one projection (Hu et al. 2021): y += scale * (x A^T) B^T. With groups > 1 the
+ * rows are that many equal runs and run g uses its own pair, e.g. one perturbed adapter a probe. */
 struct hop_lora {
     int32_t rank, groups;
     float scale;
@@ -53,15 +55,16 @@ struct hop_projection {
     const struct hop_weight *weight; /* (out, in) */
     const struct hop_lora *lora;     /* NULL: no adapter */
     void *y;                         /* forward result (rows, out) */
-    float *u;                        /* (rows, rank): x A^T; written by forward unless NULL, read by backward */
-    const void *dy;                  /* backward: gradient of y (rows, out) */
-    float *da;                       /* backward: (rank, in), added to; NULL where not wanted */
-    float *db;                       /* backward: (out, rank), added to; NULL where not wanted */
+    float *u;       /* (rows, rank): x A^T; written by forward unless NULL, read by backward */
+    const void *dy; /* backward: gradient of y (rows, out) */
+    float *da;      /* backward: (rank, in), added to; NULL where not wanted */
+    float *db;      /* backward: (out, rank), added to; NULL where not wanted */
 };
 
 /* Causal grouped-query attention over packed sequences. Query i of sequence s (there are
  * q_offset[s+1]-q_offset[s]) sees keys 0 .. keys_s - queries_s + i of the sequence's
- * keys_s = kv_offset[s+1]-kv_offset[s] >= queries_s, so a cache of earlier keys is just a longer kv run. */
+ * keys_s = kv_offset[s+1]-kv_offset[s] >= queries_s, so a cache of earlier keys is just a longer kv
+ * run. */
 struct hop_attention {
     int32_t sequences, heads, kv_heads, head_dim;
     const int32_t *q_offset;  /* (sequences + 1), rows of q and out */
@@ -72,8 +75,8 @@ struct hop_attention {
 };
 
 struct hop_ops {
-    const char *name;   /* "cpu" */
-    bool host_memory;   /* alloc() returns memory the host can read and write */
+    const char *name; /* "cpu" */
+    bool host_memory; /* alloc() returns memory the host can read and write */
 
     hop_status (*open)(int32_t threads, struct hop_backend **out, struct hop_error *err);
     void (*close)(struct hop_backend *backend);
@@ -89,8 +92,9 @@ struct hop_ops {
     hop_status (*read)(struct hop_backend *backend, void *to_host, const void *from, size_t bytes,
                        struct hop_error *err);
 
-    /* Prepares a frozen matrix. `host` (out*in elements of host_dtype) must stay valid as long as the
-     * weight: a backend borrows it where it can. dtype is the element type of the activations it meets. */
+    /* Prepares a frozen matrix. `host` (out*in elements of host_dtype) must stay valid as long as
+     * the weight: a backend borrows it where it can. dtype is the element type of the activations
+     * it meets. */
     hop_status (*weight_create)(struct hop_backend *backend, const void *host,
                                 enum hop_dtype host_dtype, int64_t out, int64_t in,
                                 enum hop_dtype dtype, unsigned uses, struct hop_weight **weight,
@@ -108,7 +112,8 @@ struct hop_ops {
                                  int32_t tokens, const int32_t *ids, const void *dy, float *dtable,
                                  struct hop_error *err);
 
-    /* y = x * rstd * gain, rstd = 1/sqrt(mean(x^2) + eps); gain (dim) f32; rstd (rows) may be NULL. */
+    /* y = x * rstd * gain, rstd = 1/sqrt(mean(x^2) + eps); gain (dim) f32; rstd (rows) may be NULL.
+     */
     hop_status (*rmsnorm_forward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
                                   int64_t dim, const void *x, const float *gain, float eps, void *y,
                                   float *rstd, struct hop_error *err);
@@ -117,8 +122,8 @@ struct hop_ops {
                                    int64_t dim, const void *x, const float *gain, const float *rstd,
                                    const void *dy, void *dx, struct hop_error *err);
 
-    /* For each of n projections of the same x (rows, in): y = x W^T [+ residual] [+ scale (x A^T) B^T].
-     * residual (rows, out) is for n == 1, may be NULL, may equal y. */
+    /* For each of n projections of the same x (rows, in): y = x W^T [+ residual] [+ scale (x A^T)
+     * B^T]. residual (rows, out) is for n == 1, may be NULL, may equal y. */
     hop_status (*project_forward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
                                   const void *x, const struct hop_projection *projections, int n,
                                   const void *residual, struct hop_error *err);
@@ -128,9 +133,9 @@ struct hop_ops {
                                    const void *x, const struct hop_projection *projections, int n,
                                    void *dx, struct hop_error *err);
 
-    /* Rotary embedding, half-split pairs (j, j + head_dim/2), in place on x (rows, heads, head_dim) with
-     * `stride` elements between rows. cosine, sine (positions, head_dim/2) f32, backend memory;
-     * position (rows) host. */
+    /* Rotary embedding, half-split pairs (j, j + head_dim/2), in place on x (rows, heads, head_dim)
+     * with `stride` elements between rows. cosine, sine (positions, head_dim/2) f32, backend
+     * memory; position (rows) host. */
     hop_status (*rope_forward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
                                int32_t heads, int32_t head_dim, int64_t stride,
                                const int32_t *position, const float *cosine, const float *sine,
@@ -141,17 +146,18 @@ struct hop_ops {
                                 const int32_t *position, const float *cosine, const float *sine,
                                 void *dx, struct hop_error *err);
 
-    /* Never stores a queries x keys matrix (online softmax over tiles; Dao et al. 2022). out (rows of q,
-     * heads*head_dim) contiguous; lse (rows of q, heads) = log sum exp of the scaled scores, may be NULL. */
+    /* Never stores a queries x keys matrix (online softmax over tiles; Dao et al. 2022). out (rows
+     * of q, heads*head_dim) contiguous; lse (rows of q, heads) = log sum exp of the scaled scores,
+     * may be NULL. */
     hop_status (*attention_forward)(struct hop_backend *backend, enum hop_dtype dtype,
                                     const struct hop_attention *shape, const void *q, const void *k,
                                     const void *v, void *out, float *lse, struct hop_error *err);
     /* dq, dk, dv overwritten, strides as q and k; q_offset equals kv_offset here. */
     hop_status (*attention_backward)(struct hop_backend *backend, enum hop_dtype dtype,
-                                     const struct hop_attention *shape, const void *q, const void *k,
-                                     const void *v, const void *out, const float *lse,
-                                     const void *dout, void *dq, void *dk, void *dv,
-                                     struct hop_error *err);
+                                     const struct hop_attention *shape, const void *q,
+                                     const void *k, const void *v, const void *out,
+                                     const float *lse, const void *dout, void *dq, void *dk,
+                                     void *dv, struct hop_error *err);
 
     /* y = silu(gate) * up, n elements; y may equal gate. */
     hop_status (*swiglu_forward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t n,
@@ -170,14 +176,15 @@ struct hop_ops {
                                   int64_t dim, const void *dy, const int32_t *row, int64_t rows,
                                   void *dx, struct hop_error *err);
 
-    /* Log-probabilities under softmax(x head^T): logprob[j] of token id[j] at row row[j], j < labels;
-     * x (rows, dim), row ascending and each in [0, rows). Logits exist only for a chunk of rows at a
-     * time, never as a rows x vocabulary matrix. */
+    /* Log-probabilities under softmax(x head^T): logprob[j] of token id[j] at row row[j], j <
+     * labels; x (rows, dim), row ascending and each in [0, rows). Logits exist only for a chunk of
+     * rows at a time, never as a rows x vocabulary matrix. */
     hop_status (*loss_forward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
                                const void *x, const struct hop_weight *head, int32_t labels,
                                const int32_t *row, const int32_t *id, float *logprob,
                                struct hop_error *err);
-    /* The same, and dx (rows, dim) = gradient of -scale * sum_j logprob[j]; rows without a label get 0. */
+    /* The same, and dx (rows, dim) = gradient of -scale * sum_j logprob[j]; rows without a label
+     * get 0. */
     hop_status (*loss_backward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
                                 const void *x, const struct hop_weight *head, int32_t labels,
                                 const int32_t *row, const int32_t *id, float scale, float *logprob,

@@ -1,9 +1,9 @@
 /* Keeps messages moving while a rank computes.
  *
- * MPI libraries move a large message only while both sides are inside an MPI call: without help, a tensor sent
- * before a long task would reach its receiver after that task. A thread that looks into MPI every fraction
- * of a millisecond during a task costs about a hundredth of a core and keeps the pipeline full. MPI calls are
- * serialized by one lock. */
+ * MPI libraries move a large message only while both sides are inside an MPI call: without help, a
+ * tensor sent before a long task would reach its receiver after that task. A thread that looks into
+ * MPI every fraction of a millisecond during a task costs about a hundredth of a core and keeps the
+ * pipeline full. MPI calls are serialized by one lock. */
 #ifndef HOP_RUNTIME_BACKGROUND_H
 #define HOP_RUNTIME_BACKGROUND_H
 

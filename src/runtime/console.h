@@ -1,7 +1,8 @@
 /* How the ranks of a run talk to the launcher that started them: marked lines on stderr.
  *
- * mpiexec forwards the stderr of every rank, mixed with its own messages. A line "@hop KIND TEXT" is ours;
- * all else is diagnostics that the launcher shows only when a run fails without a word from a rank. */
+ * mpiexec forwards the stderr of every rank, mixed with its own messages. A line "@hop KIND TEXT"
+ * is ours; all else is diagnostics that the launcher shows only when a run fails without a word
+ * from a rank. */
 #ifndef HOP_RUNTIME_CONSOLE_H
 #define HOP_RUNTIME_CONSOLE_H
 

@@ -22,8 +22,7 @@ static void show_evaluation(const char *when, const struct hop_evaluation *evalu
 }
 
 static hop_status record_evaluation(struct hop_coordinator *c,
-                                    const struct hop_evaluation *evaluation,
-                                    struct hop_error *err)
+                                    const struct hop_evaluation *evaluation, struct hop_error *err)
 {
     json_t *const line = hop_evaluation_json(evaluation, "eval_");
     json_object_set_new(line, "step", json_integer(c->step));
@@ -141,14 +140,15 @@ static void recall_evaluation(const json_t *entry, struct hop_evaluation *out)
     out->macro_f1 = json_number_value(json_object_get(entry, "eval_macro_f1"));
 }
 
-/* A resumed run ends with the summary of the whole run: its first evaluation and, where no step is left to
- * do, its last loss stand in the history. */
+/* A resumed run ends with the summary of the whole run: its first evaluation and, where no step is
+ * left to do, its last loss stand in the history. */
 static void recall_history(struct hop_coordinator *c)
 {
     size_t i;
     json_t *entry;
     bool evaluated = false;
-    json_array_foreach(c->progress.log_history, i, entry) {
+    json_array_foreach(c->progress.log_history, i, entry)
+    {
         const json_t *const loss = json_object_get(entry, "loss");
         if (loss)
             c->final_loss = json_number_value(loss);
@@ -188,8 +188,8 @@ static hop_status print_evaluation(const struct hop_coordinator *c, bool json,
     if (json)
         printf("%s\n", text);
     else if (c->after.labelled)
-        printf("examples  %zu\nloss      %.6f\naccuracy  %.4f\nmacro_f1  %.4f\n",
-               c->after.examples, c->after.loss, c->after.accuracy, c->after.macro_f1);
+        printf("examples  %zu\nloss      %.6f\naccuracy  %.4f\nmacro_f1  %.4f\n", c->after.examples,
+               c->after.loss, c->after.accuracy, c->after.macro_f1);
     else
         printf("examples  %zu\nloss      %.6f\n", c->after.examples, c->after.loss);
     fflush(stdout);

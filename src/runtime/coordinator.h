@@ -9,8 +9,9 @@
 
 enum hop_run_mode { HOP_RUN_TRAIN, HOP_RUN_EVALUATE };
 
-/* `directory` holds config.yaml and plan.json as the launcher wrote them. HOP_RUN_EVALUATE prints one JSON object on stdout when `json`, else a
- * table. A file named "stop" in the directory ends training after the current step. */
+/* `directory` holds config.yaml and plan.json as the launcher wrote them. HOP_RUN_EVALUATE prints
+ * one JSON object on stdout when `json`, else a table. A file named "stop" in the directory ends
+ * training after the current step. */
 hop_status hop_coordinator_run(struct hop_transport *transport, const char *directory,
                                enum hop_run_mode mode, bool json, struct hop_error *err);
 

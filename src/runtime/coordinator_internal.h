@@ -58,12 +58,12 @@ struct hop_coordinator {
     struct hop_full_state state;
     /* Step loop buffers. */
     int32_t *words;
-    double **reports;         /* (ranks) */
+    double **reports;          /* (ranks) */
     struct hop_request *sends; /* (ranks) */
-    float *transfer;          /* state or scores in transit */
-    double *squares;          /* (parameters of the model) */
-    int32_t *predicted;       /* (eval rows) */
-    int32_t *answers;         /* (eval rows) */
+    float *transfer;           /* state or scores in transit */
+    double *squares;           /* (parameters of the model) */
+    int32_t *predicted;        /* (eval rows) */
+    int32_t *answers;          /* (eval rows) */
     /* Progress. */
     int64_t steps, step;
     double started; /* when training began */

@@ -22,24 +22,24 @@ static hop_status greet(struct hop_coordinator *c, struct hop_error *err)
                                            protocol));
     }
     if (strangers.length)
-        status = hop_fail(err, HOP_PEER,
-                          "these devices run another version of hybridop than this one (protocol %d):%s",
-                          HOP_PROTOCOL, hop_string_text(&strangers));
+        status =
+            hop_fail(err, HOP_PEER,
+                     "these devices run another version of hybridop than this one (protocol %d):%s",
+                     HOP_PROTOCOL, hop_string_text(&strangers));
 done:
     hop_string_free(&strangers);
     return status;
 }
 
-static hop_status send_setup(struct hop_coordinator *c, const json_t *setup,
-                             struct hop_error *err)
+static hop_status send_setup(struct hop_coordinator *c, const json_t *setup, struct hop_error *err)
 {
     hop_status status = HOP_OK;
     char *const text = json_dumps(setup, JSON_COMPACT | JSON_REAL_PRECISION(17));
     if (!text)
         return hop_fail(err, HOP_MEMORY, "out of memory while sending the setup");
     for (int r = 1; r < c->ranks.count; r++)
-        HOP_TRY_DONE(hop_send(c->transport, HOP_CHANNEL_CONTROL, r, HOP_TAG_SETUP, text,
-                              strlen(text), err));
+        HOP_TRY_DONE(
+            hop_send(c->transport, HOP_CHANNEL_CONTROL, r, HOP_TAG_SETUP, text, strlen(text), err));
 done:
     free(text);
     return status;
@@ -90,8 +90,7 @@ static hop_status await_ready(struct hop_coordinator *c, struct hop_error *err)
 static hop_status create_buffers(struct hop_coordinator *c, struct hop_error *err)
 {
     const size_t ranks = (size_t)c->ranks.count;
-    const size_t scores =
-        (size_t)c->session.batch_count * (size_t)c->session.config.limits.labels;
+    const size_t scores = (size_t)c->session.batch_count * (size_t)c->session.config.limits.labels;
     const size_t state = 3 * c->state.parameters.total;
     HOP_TRY(hop_calloc(&c->words, 1 + hop_command_words(&c->session), sizeof(int32_t), err));
     HOP_TRY(hop_calloc(&c->reports, ranks, sizeof *c->reports, err));
@@ -107,13 +106,13 @@ static hop_status create_buffers(struct hop_coordinator *c, struct hop_error *er
 
 static hop_status create_state(struct hop_coordinator *c, struct hop_error *err)
 {
-    HOP_TRY(hop_parameters_create(&c->model, &c->lora, 0, c->model.blocks, &c->state.parameters,
-                                  err));
+    HOP_TRY(
+        hop_parameters_create(&c->model, &c->lora, 0, c->model.blocks, &c->state.parameters, err));
     return hop_adamw_create(c->state.parameters.total, &c->state.adamw, err);
 }
 
-/* The coordinator's own session is made from the same object the others get; the weights it has mapped
- * stay. */
+/* The coordinator's own session is made from the same object the others get; the weights it has
+ * mapped stay. */
 static hop_status own_session(struct hop_coordinator *c, json_t *setup, struct hop_error *err)
 {
     struct hop_weights *const weights = c->session.weights;
@@ -144,8 +143,7 @@ done:
 }
 
 hop_status hop_coordinator_command(struct hop_coordinator *c,
-                                   const struct hop_command_message *message,
-                                   struct hop_error *err)
+                                   const struct hop_command_message *message, struct hop_error *err)
 {
     const size_t n = hop_command_encode(&c->session, message, c->words + 1);
     c->words[0] = (int32_t)n;

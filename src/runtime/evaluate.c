@@ -65,8 +65,8 @@ static void take(struct hop_coordinator *c, size_t first, size_t n, const float 
     }
 }
 
-/* Full passes of batch_count micro-batches, then what is left one micro-batch at a time: so two schedules
- * serve any number of rows. */
+/* Full passes of batch_count micro-batches, then what is left one micro-batch at a time: so two
+ * schedules serve any number of rows. */
 static size_t rows_of_next_pass(const struct hop_coordinator *c, size_t first)
 {
     const size_t per = (size_t)hop_job_micro_batch_rows(&c->job);

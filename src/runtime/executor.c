@@ -27,9 +27,10 @@ static hop_status take_schedules(struct hop_executor *executor, struct hop_sched
         HOP_TRY(hop_route_create(executor->plan, &schedules[executor->route_count],
                                  executor->config.device, route, err));
         if (route->transfers.count > hop_transport_tag_limit(executor->transport))
-            return hop_fail(err, HOP_UNSUPPORTED,
-                            "%d transfers a step are more than MPI has tags for; use fewer micro-batches",
-                            route->transfers.count);
+            return hop_fail(
+                err, HOP_UNSUPPORTED,
+                "%d transfers a step are more than MPI has tags for; use fewer micro-batches",
+                route->transfers.count);
         if (route->schedule.micro_batches > executor->micro_batches)
             executor->micro_batches = route->schedule.micro_batches;
         if (route->schedule.probes > executor->probes)
@@ -72,7 +73,8 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
         .probes = over_schedules(executor, index, hop_schedule_probe_batch),
     };
     executor->part_count++;
-    HOP_TRY(hop_stage_create(&executor->ops, executor->backend, weights, &config, &part->stage, err));
+    HOP_TRY(
+        hop_stage_create(&executor->ops, executor->backend, weights, &config, &part->stage, err));
     const size_t total = hop_stage_parameters(part->stage)->total;
     HOP_TRY(hop_adamw_create(total, &part->adamw, err));
     HOP_TRY(hop_calloc(&part->slot_busy, (size_t)part->slots, sizeof(bool), err));

@@ -1,7 +1,7 @@
 /* Plays a schedule on one device: waits for a task's input, runs it, sends its output.
  *
- * An executor holds the device's parts (stages, adapters, optimizer state) and all message buffers. The step
- * loop allocates nothing. */
+ * An executor holds the device's parts (stages, adapters, optimizer state) and all message buffers.
+ * The step loop allocates nothing. */
 #ifndef HOP_RUNTIME_EXECUTOR_H
 #define HOP_RUNTIME_EXECUTOR_H
 
@@ -22,9 +22,9 @@ struct hop_executor_config {
     uint64_t seed;
     float epsilon;
     float weight_decay;
-    int32_t device;         /* index in the plan */
-    const char *backend;    /* name */
-    bool bp;                /* false: the backend's backward entries are taken away */
+    int32_t device;      /* index in the plan */
+    const char *backend; /* name */
+    bool bp;             /* false: the backend's backward entries are taken away */
     int32_t threads;
     const int32_t *rank_of; /* (plan->devices): rank of each device, -1 for idle ones; borrowed */
     int64_t trace_steps;    /* steps 1..trace_steps are recorded */
@@ -49,12 +49,13 @@ struct hop_pass {
     const double *probe_loss; /* (micro_batches, probes) losses of the probes */
     int32_t squares;          /* parameters of the trainable parts of this device */
     const double *square;     /* (squares) sum of squares of each parameter's gradient */
-    const float *scores;      /* evaluation with the head: label log-probabilities, (micro_batches, limits.labels) */
+    const float *scores;      /* evaluation with the head: label log-probabilities, (micro_batches,
+                                 limits.labels) */
 };
 
-/* Runs schedule `index` on batches[0..micro_batches). step counts from 1 (0: evaluation). Gradients are left
- * in the parts until hop_executor_update(). A loss that is not finite is HOP_NUMERIC naming the
- * step and micro-batch. */
+/* Runs schedule `index` on batches[0..micro_batches). step counts from 1 (0: evaluation). Gradients
+ * are left in the parts until hop_executor_update(). A loss that is not finite is HOP_NUMERIC
+ * naming the step and micro-batch. */
 hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_t step,
                             const struct hop_batch *batches, struct hop_pass *pass,
                             struct hop_error *err);

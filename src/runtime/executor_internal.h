@@ -10,8 +10,8 @@ struct hop_executor_part {
     int32_t index; /* in the plan */
     struct hop_stage *stage;
     struct hop_adamw adamw;
-    int32_t *slot_of;      /* (micro-batches): stage slot holding the kept activations, -1: none */
-    bool *slot_busy;       /* (slots) */
+    int32_t *slot_of; /* (micro-batches): stage slot holding the kept activations, -1: none */
+    bool *slot_busy;  /* (slots) */
     int32_t slots;
 };
 
@@ -38,7 +38,7 @@ struct hop_executor {
     int32_t micro_batches, probes; /* largest over the routes */
     struct hop_probe *probe_list;  /* (probes) */
     struct hop_request *derivative_requests;
-    float *derivatives;            /* (micro_batches, probes): received or computed here */
+    float *derivatives; /* (micro_batches, probes): received or computed here */
     double *loss, *probe_loss, *square;
     uint16_t *directions; /* (plan probes) 0, 1, ... */
     float *coefficients;  /* (plan probes) */

@@ -35,13 +35,13 @@ static bool trains(const struct pass *pass)
     return pass->route->schedule.training;
 }
 
-/* Bytes of the hidden states a transfer carries: the packed tokens of its micro-batch, per probe. */
+/* Bytes of the hidden states a transfer carries: the packed tokens of its micro-batch, per probe.
+ */
 static size_t payload_bytes(const struct pass *pass, const struct hop_transfer *t)
 {
     const struct hop_executor_config *const config = &pass->executor->config;
-    const size_t copies = t->payload == HOP_PROBE_ACTIVATION
-                              ? (size_t)(t->probe_hi - t->probe_lo)
-                              : 1;
+    const size_t copies =
+        t->payload == HOP_PROBE_ACTIVATION ? (size_t)(t->probe_hi - t->probe_lo) : 1;
     return (size_t)pass->batches[t->micro_batch].tokens * (size_t)config->model.hidden *
            hop_dtype_size(config->dtype) * copies;
 }
@@ -53,11 +53,10 @@ static hop_status post_receive(struct pass *pass, enum hop_payload payload, stru
     struct hop_ring *const ring = &pass->executor->rings[payload];
     const int32_t task = pass->route->receives[payload][pass->posted[payload]++];
     const struct hop_endpoint *const input = &pass->route->tasks[task].input;
-    return hop_receive_start(pass->executor->transport, HOP_CHANNEL_DATA,
-                             rank_of(pass, input->device), input->transfer,
-                             hop_ring_receive(ring, input->slot),
-                             payload_bytes(pass, transfer_at(pass, input->transfer)),
-                             &ring->receive[input->slot], err);
+    return hop_receive_start(
+        pass->executor->transport, HOP_CHANNEL_DATA, rank_of(pass, input->device), input->transfer,
+        hop_ring_receive(ring, input->slot),
+        payload_bytes(pass, transfer_at(pass, input->transfer)), &ring->receive[input->slot], err);
 }
 
 /* Where the floats of a derivative transfer live on this device. */
@@ -185,7 +184,8 @@ static hop_status await_sends(struct pass *pass, struct hop_error *err)
 static hop_status loss_of(const struct pass *pass, const struct hop_batch *batch,
                           const float *logprob, double *loss, struct hop_error *err)
 {
-    *loss = batch->label_total > 0 ? hop_loss(logprob, (size_t)batch->labels, batch->label_total) : 0;
+    *loss =
+        batch->label_total > 0 ? hop_loss(logprob, (size_t)batch->labels, batch->label_total) : 0;
     if (isfinite(*loss))
         return HOP_OK;
     return hop_fail(err, HOP_NUMERIC,
@@ -210,8 +210,8 @@ static hop_status run_forward(struct pass *pass, const struct hop_task *task,
 {
     struct hop_executor *const executor = pass->executor;
     const struct hop_batch *const batch = &pass->batches[task->micro_batch];
-    const bool keep = trains(pass) && executor->plan->parts[task->part].gradient ==
-                                          HOP_GRADIENT_BACKPROP;
+    const bool keep =
+        trains(pass) && executor->plan->parts[task->part].gradient == HOP_GRADIENT_BACKPROP;
     const int32_t slot = keep ? take_slot(part, task->micro_batch) : -1;
     float *const scores =
         executor->scores + (size_t)task->micro_batch * (size_t)executor->config.limits.labels;
@@ -239,9 +239,9 @@ static void fill_probes(struct pass *pass, const struct hop_task *task)
         executor->probe_list[q - task->probe_lo] =
             q < executor->plan->probes
                 ? (struct hop_probe){.direction = (uint16_t)q, .epsilon = executor->config.epsilon}
-                : (struct hop_probe){.direction = 0,
-                                     .epsilon = (float)((double)executor->config.epsilon *
-                                                        (1 + HOP_ZO_TAU))};
+                : (struct hop_probe){
+                      .direction = 0,
+                      .epsilon = (float)((double)executor->config.epsilon * (1 + HOP_ZO_TAU))};
 }
 
 static hop_status probe_results(struct pass *pass, const struct hop_task *task,
@@ -277,7 +277,8 @@ static hop_status run_probe(struct pass *pass, const struct hop_task *task,
     return output ? HOP_OK : probe_results(pass, task, executor->scores, err);
 }
 
-/* Equation 2 of the method, micro-batch after micro-batch whatever the order the derivatives came in. */
+/* Equation 2 of the method, micro-batch after micro-batch whatever the order the derivatives came
+ * in. */
 static void add_estimates(struct pass *pass, struct hop_parameters *parameters)
 {
     const struct hop_executor *const executor = pass->executor;
@@ -377,8 +378,8 @@ static int32_t sum_squares(struct hop_executor *executor)
         const struct hop_parameters *const parameters =
             hop_stage_parameters(executor->parts[p].stage);
         for (size_t i = 0; i < parameters->count; i++)
-            executor->square[n++] = hop_sum_of_squares(parameters->gradients + parameters->items[i].offset,
-                                                    parameters->items[i].count);
+            executor->square[n++] = hop_sum_of_squares(
+                parameters->gradients + parameters->items[i].offset, parameters->items[i].count);
     }
     return n;
 }

@@ -17,7 +17,7 @@ enum hop_job_dtype { HOP_JOB_DTYPE_AUTO, HOP_JOB_DTYPE_F32, HOP_JOB_DTYPE_BF16 }
 
 struct hop_job {
     char *model, *strategy, *output;
-    struct { /* data */
+    struct {      /* data */
         int task; /* enum hop_data_task */
         char *train, *eval;
         struct hop_string_list labels;
@@ -55,8 +55,8 @@ struct hop_job {
     bool resume; /* set by --resume, kept in config.yaml */
 };
 
-/* Reads a job file, applies `--set key=value` texts, fills defaults, checks what can be checked without
- * opening model and data. Relative paths are relative to the working directory. */
+/* Reads a job file, applies `--set key=value` texts, fills defaults, checks what can be checked
+ * without opening model and data. Relative paths are relative to the working directory. */
 hop_status hop_job_load(const char *path, const char *const *overrides, size_t override_count,
                         struct hop_job *out, struct hop_error *err);
 void hop_job_free(struct hop_job *job);

@@ -36,8 +36,8 @@ void hop_arguments_free(struct hop_arguments *arguments)
     *arguments = (struct hop_arguments){0};
 }
 
-/* More ranks than cores are fine (idle ranks sleep), and each rank brings threads of its own, so Open MPI
- * must neither refuse nor bind. */
+/* More ranks than cores are fine (idle ranks sleep), and each rank brings threads of its own, so
+ * Open MPI must neither refuse nor bind. */
 static hop_status add_options(struct hop_arguments *arguments, struct hop_error *err)
 {
     static const char *const open_mpi[] = {"--oversubscribe", "--bind-to", "none", NULL};

@@ -10,8 +10,9 @@ struct hop_arguments {
     size_t count, capacity;
 };
 
-/* Local runs: `mpiexec OPTIONS -n RANKS hybridop worker --run DIR`; with hosts one section a rank, so that rank
- * r starts on its device's host. Options are those of the MPI library this program was built with. */
+/* Local runs: `mpiexec OPTIONS -n RANKS hybridop worker --run DIR`; with hosts one section a rank,
+ * so that rank r starts on its device's host. Options are those of the MPI library this program was
+ * built with. */
 hop_status hop_launch_command(const struct hop_launch *launch, struct hop_arguments *out,
                               struct hop_error *err);
 void hop_arguments_free(struct hop_arguments *arguments);

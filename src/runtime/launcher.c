@@ -34,23 +34,23 @@ struct silence {
 struct follow {
     const struct hop_launch *launch;
     pid_t child;
-    int errors, results; /* reading ends of mpiexec's stderr and stdout, -1: closed */
+    int errors, results;       /* reading ends of mpiexec's stderr and stdout, -1: closed */
     struct hop_string printed; /* on stdout so far */
     char line[LINE_LIMIT];
     size_t length;
     struct hop_progress progress;
-    long *pids;          /* (ranks), 0: not yet heard of */
+    long *pids;               /* (ranks), 0: not yet heard of */
     struct silence *silences; /* (ranks) */
-    int first_silence;   /* rank that reported first, -1: none */
-    bool failed;         /* a rank said why */
-    int exit_code;       /* that it gave */
+    int first_silence;        /* rank that reported first, -1: none */
+    bool failed;              /* a rank said why */
+    int exit_code;            /* that it gave */
     char reason[1024];
-    int dead_rank;       /* mpiexec named it, or -1 */
-    long dead_pid;       /* mpiexec named it, or 0 */
+    int dead_rank;              /* mpiexec named it, or -1 */
+    long dead_pid;              /* mpiexec named it, or 0 */
     char tail[TAIL_LINES][256]; /* last lines that were not ours */
     int tail_count;
-    int interrupts; /* seen and acted upon */
-    bool cut_off;   /* by the user, in the middle of a step */
+    int interrupts;         /* seen and acted upon */
+    bool cut_off;           /* by the user, in the middle of a step */
     struct hop_watch watch; /* of the local ranks */
 };
 
@@ -75,7 +75,8 @@ static void run_child(const struct hop_arguments *arguments, int results, int er
     /* Idle threads of one rank must not burn the core another rank computes on. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     execvp(arguments->items[0], arguments->items);
-    fprintf(stderr, HOP_CONSOLE_MARK "error 1 %s: %s; install an MPI library or set HYBRIDOP_MPIEXEC\n",
+    fprintf(stderr,
+            HOP_CONSOLE_MARK "error 1 %s: %s; install an MPI library or set HYBRIDOP_MPIEXEC\n",
             arguments->items[0], strerror(errno));
     _exit(127);
 }
@@ -179,7 +180,8 @@ static void take_own_line(struct follow *follow, const char *text)
         hop_progress_show(&follow->progress, &progress);
 }
 
-/* What Open MPI ("process rank 2 with PID ...") and MPICH ("PID 123 RUNNING AT ...") say of a dead rank. */
+/* What Open MPI ("process rank 2 with PID ...") and MPICH ("PID 123 RUNNING AT ...") say of a dead
+ * rank. */
 static void take_foreign_line(struct follow *follow, const char *line)
 {
     const char *found = strstr(line, "process rank ");
@@ -290,8 +292,8 @@ static hop_status follow_output(struct follow *follow, struct hop_error *err)
 
 /* Ending */
 
-/* Open MPI names the rank. MPICH gives the process id of any of those that are dead by then, so that of local
- * ones the order in which they ended tells more. */
+/* Open MPI names the rank. MPICH gives the process id of any of those that are dead by then, so
+ * that of local ones the order in which they ended tells more. */
 static int find_dead_rank(const struct follow *follow)
 {
     if (follow->dead_rank >= 0)
@@ -321,17 +323,20 @@ static void print_tail(const struct follow *follow)
 static hop_status explain_death(struct follow *follow, int status, struct hop_error *err)
 {
     if (follow->cut_off)
-        return hop_fail(err, HOP_PEER, "ended by an interrupt; continue from the last checkpoint with "
-                                       "--resume");
+        return hop_fail(err, HOP_PEER,
+                        "ended by an interrupt; continue from the last checkpoint with "
+                        "--resume");
     search_printed(follow);
     const int rank = find_dead_rank(follow);
-    const int32_t device =
-        rank >= 0 && rank < follow->launch->ranks->count ? follow->launch->ranks->device_of[rank] : -1;
+    const int32_t device = rank >= 0 && rank < follow->launch->ranks->count
+                               ? follow->launch->ranks->device_of[rank]
+                               : -1;
     if (device >= 0)
-        return hop_fail(err, HOP_PEER,
-                        "device %s (rank %d) died; the run ended. Continue from the last checkpoint with "
-                        "--resume",
-                        follow->launch->job->cluster.devices[device].name, rank);
+        return hop_fail(
+            err, HOP_PEER,
+            "device %s (rank %d) died; the run ended. Continue from the last checkpoint with "
+            "--resume",
+            follow->launch->job->cluster.devices[device].name, rank);
     print_tail(follow);
     return hop_fail(err, HOP_PEER, "mpiexec ended with status %d (its last words stand above)",
                     WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
@@ -342,7 +347,8 @@ static hop_status reported(const struct follow *follow, struct hop_error *err)
     return hop_fail(err, follow->exit_code == 2 ? HOP_INPUT : HOP_PEER, "%s", follow->reason);
 }
 
-/* From the first that gave up along who waited for whom to the one that did not report: it is stuck. */
+/* From the first that gave up along who waited for whom to the one that did not report: it is
+ * stuck. */
 static hop_status explain_silence(const struct follow *follow, struct hop_error *err)
 {
     const struct silence *silence = &follow->silences[follow->first_silence];
@@ -396,8 +402,8 @@ hop_status hop_launch_run(const struct hop_launch *launch, struct hop_error *err
     sigaction(SIGINT, &action, &old_interrupt);
     sigaction(SIGTERM, &action, &old_terminate);
     HOP_TRY_DONE(hop_calloc(&follow->pids, (size_t)launch->ranks->count, sizeof(long), err));
-    HOP_TRY_DONE(hop_calloc(&follow->silences, (size_t)launch->ranks->count,
-                            sizeof *follow->silences, err));
+    HOP_TRY_DONE(
+        hop_calloc(&follow->silences, (size_t)launch->ranks->count, sizeof *follow->silences, err));
     HOP_TRY_DONE(start(follow, err));
     HOP_TRY_DONE(follow_output(follow, err));
     HOP_TRY_DONE(conclude(follow, err));

@@ -1,4 +1,5 @@
-/* Starts the ranks of a run through mpiexec, follows them, and says in one line why a run failed. */
+/* Starts the ranks of a run through mpiexec, follows them, and says in one line why a run failed.
+ */
 #ifndef HOP_RUNTIME_LAUNCHER_H
 #define HOP_RUNTIME_LAUNCHER_H
 
@@ -17,9 +18,9 @@ struct hop_launch {
     bool json;
 };
 
-/* Returns when all ranks have ended. The first interrupt (Ctrl-C, SIGTERM) asks training to stop after the
- * current step and save; the second ends it at once. A rank that reported an error: its status and message.
- * A rank that died silently: HOP_PEER naming its device. */
+/* Returns when all ranks have ended. The first interrupt (Ctrl-C, SIGTERM) asks training to stop
+ * after the current step and save; the second ends it at once. A rank that reported an error: its
+ * status and message. A rank that died silently: HOP_PEER naming its device. */
 hop_status hop_launch_run(const struct hop_launch *launch, struct hop_error *err);
 
 #endif

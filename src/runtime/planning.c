@@ -10,8 +10,7 @@
 #include "report/table.h"
 #include "strategy/strategy.h"
 
-hop_status hop_job_device_names(const struct hop_job *job, const char ***out,
-                                struct hop_error *err)
+hop_status hop_job_device_names(const struct hop_job *job, const char ***out, struct hop_error *err)
 {
     const char **names;
     HOP_TRY(hop_calloc(&names, job->cluster.count, sizeof *names, err));
@@ -58,8 +57,7 @@ static hop_status ask_strategy(const struct hop_job *job, const struct hop_model
     HOP_TRY_DONE(hop_strategy_find(job->strategy, &strategy, err));
     if (job->plan.blocks) {
         HOP_TRY_DONE(hop_calloc(&fixed, job->cluster.count, sizeof *fixed, err));
-        HOP_TRY_DONE(
-            hop_fixed_blocks_parse(job->plan.blocks, "job", &job->cluster, fixed, err));
+        HOP_TRY_DONE(hop_fixed_blocks_parse(job->plan.blocks, "job", &job->cluster, fixed, err));
     }
     const struct hop_plan_request request = {.cluster = &job->cluster,
                                              .blocks = model->blocks,
@@ -122,8 +120,7 @@ hop_status hop_plan_load(const char *path, const struct hop_job *job, struct hop
     json_t *object = NULL;
     HOP_TRY_DONE(hop_job_device_names(job, &names, err));
     HOP_TRY_DONE(hop_json_load(path, &object, err));
-    HOP_TRY_DONE(
-        hop_plan_parse(object, path, names, (int32_t)job->cluster.count, out, err));
+    HOP_TRY_DONE(hop_plan_parse(object, path, names, (int32_t)job->cluster.count, out, err));
 done:
     json_decref(object);
     free(names);
@@ -149,15 +146,15 @@ static hop_status print_part(struct hop_table *table, const struct hop_part *par
     HOP_TRY(hop_table_cell(table, err, "%s", job->cluster.devices[part->device].name));
     HOP_TRY(hop_table_cell(table, err, "%s", role(part->gradient)));
     HOP_TRY(hop_table_cell(table, err, "%d-%d", part->lo, part->hi - 1));
-    HOP_TRY(hop_table_cell(table, err, "%lld",
-                           (long long)(block_parameters * (part->hi - part->lo))));
+    HOP_TRY(
+        hop_table_cell(table, err, "%lld", (long long)(block_parameters * (part->hi - part->lo))));
     return hop_table_cell(table, err, "%s", hop_gradient_names[part->gradient]);
 }
 
 hop_status hop_plan_print(const struct hop_plan *plan, const struct hop_job *job, FILE *to,
                           struct hop_error *err)
 {
-    static const char *const headers[] = {"device", "role", "blocks", ">adapter parameters",
+    static const char *const headers[] = {"device",   "role", "blocks", ">adapter parameters",
                                           "gradient", NULL};
     hop_status status = HOP_OK;
     struct hop_table *table = NULL;
@@ -167,8 +164,8 @@ hop_status hop_plan_print(const struct hop_plan *plan, const struct hop_job *job
     HOP_TRY(hop_job_lora(job, &lora, err));
     HOP_TRY(hop_table_create(headers, &table, err));
     for (int32_t p = 0; p < plan->part_count; p++)
-        HOP_TRY_DONE(print_part(table, &plan->parts[p], job,
-                                hop_lora_block_parameters(&model, &lora), err));
+        HOP_TRY_DONE(
+            print_part(table, &plan->parts[p], job, hop_lora_block_parameters(&model, &lora), err));
     hop_table_print(table, to);
 done:
     hop_table_free(table);

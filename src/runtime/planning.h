@@ -1,4 +1,5 @@
-/* From a job to a plan: reads the model's configuration, asks the strategy (or plan.file), checks. */
+/* From a job to a plan: reads the model's configuration, asks the strategy (or plan.file), checks.
+ */
 #ifndef HOP_RUNTIME_PLANNING_H
 #define HOP_RUNTIME_PLANNING_H
 

@@ -72,9 +72,10 @@ static hop_status load_rows(struct hop_coordinator *c, const char *path, int64_t
         hop_console_note("%s: %zu rows cut to data.max_length %lld", path, d->truncated,
                          (long long)c->job.data.max_length);
     if (d->unlabeled)
-        hop_console_note("%s: %zu rows left out: no label token remains after masking and cutting to "
-                         "data.max_length %lld",
-                         path, d->unlabeled, (long long)c->job.data.max_length);
+        hop_console_note(
+            "%s: %zu rows left out: no label token remains after masking and cutting to "
+            "data.max_length %lld",
+            path, d->unlabeled, (long long)c->job.data.max_length);
     return HOP_OK;
 }
 
@@ -95,9 +96,9 @@ static hop_status load_data(struct hop_coordinator *c, struct hop_error *err)
     HOP_TRY(load_tokenizer(c, err));
     if (c->mode == HOP_RUN_TRAIN) {
         HOP_TRY(load_rows(c, c->job.data.train, c->job.data.limit, &c->train, err));
-        HOP_TRY(hop_loader_create(c->train, (size_t)c->job.train.batch_size,
-                                  (size_t)hop_job_micro_batch_rows(&c->job),
-                                  (uint64_t)c->job.train.seed, c->job.data.shuffle, &c->loader, err));
+        HOP_TRY(hop_loader_create(
+            c->train, (size_t)c->job.train.batch_size, (size_t)hop_job_micro_batch_rows(&c->job),
+            (uint64_t)c->job.train.seed, c->job.data.shuffle, &c->loader, err));
     }
     if (c->job.data.eval)
         HOP_TRY(load_rows(c, c->job.data.eval, c->job.data.eval_limit, &c->eval, err));
@@ -239,9 +240,9 @@ static json_t *files_json(const struct hop_coordinator *c)
         json_array_append_new(fingerprints,
                               json_sprintf("%016" PRIx64, hop_safetensors_fingerprint(set, i)));
     char *const absolute = realpath(c->job.model, NULL);
-    json_t *const files = json_pack("{s:s, s:b, s:o}", "directory",
-                                    absolute ? absolute : c->job.model, "share",
-                                    (int)c->job.cluster.share_files, "fingerprints", fingerprints);
+    json_t *const files =
+        json_pack("{s:s, s:b, s:o}", "directory", absolute ? absolute : c->job.model, "share",
+                  (int)c->job.cluster.share_files, "fingerprints", fingerprints);
     free(absolute);
     return files;
 }
@@ -267,9 +268,8 @@ hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct
         (int)limits.tokens, (int)limits.labels, "seed", (json_int_t)c->job.train.seed, "epsilon",
         c->job.zo.epsilon, "weight_decay", c->job.train.weight_decay, "timeout",
         c->job.train.peer_timeout, "trace_steps", (json_int_t)c->job.train.trace_steps,
-        "micro_batches", (int)hop_job_micro_batches(&c->job), "schedules",
-        (int)c->schedules.count, "devices", devices_json(c), "plan", plan_json(c), "files",
-        files_json(c));
+        "micro_batches", (int)hop_job_micro_batches(&c->job), "schedules", (int)c->schedules.count,
+        "devices", devices_json(c), "plan", plan_json(c), "files", files_json(c));
     if (!setup)
         return hop_fail(err, HOP_MEMORY, "out of memory while making the setup message");
     *out = setup;

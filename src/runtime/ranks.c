@@ -67,7 +67,7 @@ int32_t hop_ranks_sharing(const struct hop_cluster *cluster, const struct hop_ra
 {
     int32_t sharing = 0;
     for (size_t d = 0; d < cluster->count; d++)
-        sharing += ranks->rank_of[d] >= 0 &&
-                   same_machine(&cluster->devices[d], &cluster->devices[device]);
+        sharing +=
+            ranks->rank_of[d] >= 0 && same_machine(&cluster->devices[d], &cluster->devices[device]);
     return sharing;
 }

@@ -1,5 +1,6 @@
-/* Which MPI rank plays which device. Rank 0 is the coordinator and must run on this machine: the first local
- * device with a part takes it; where no such device is local, rank 0 only coordinates. */
+/* Which MPI rank plays which device. Rank 0 is the coordinator and must run on this machine: the
+ * first local device with a part takes it; where no such device is local, rank 0 only coordinates.
+ */
 #ifndef HOP_RUNTIME_RANKS_H
 #define HOP_RUNTIME_RANKS_H
 

@@ -59,9 +59,9 @@ done:
 
 static bool in_history(const char *key)
 {
-    static const char *const keys[] = {"step",          "epoch",     "loss",          "learning_rate",
-                                       "grad_norm",     "eval_loss", "eval_accuracy", "eval_macro_f1",
-                                       "zo_grad_norm"};
+    static const char *const keys[] = {"step",          "epoch",         "loss",
+                                       "learning_rate", "grad_norm",     "eval_loss",
+                                       "eval_accuracy", "eval_macro_f1", "zo_grad_norm"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (strcmp(key, keys[i]) == 0)
             return true;
@@ -69,16 +69,14 @@ static bool in_history(const char *key)
 }
 
 /* What the Trainer's log_history holds of a line. */
-static hop_status add_history(struct hop_coordinator *c, const json_t *line,
-                              struct hop_error *err)
+static hop_status add_history(struct hop_coordinator *c, const json_t *line, struct hop_error *err)
 {
     const char *key;
     json_t *value, *const entry = json_object();
     if (!c->progress.log_history)
         c->progress.log_history = json_array();
-    json_object_foreach((json_t *)(uintptr_t)line, key, value)
-        if (in_history(key))
-            json_object_set(entry, key, value);
+    json_object_foreach((json_t *)(uintptr_t)line, key, value) if (in_history(key))
+        json_object_set(entry, key, value);
     if (!entry || json_array_append_new(c->progress.log_history, entry) != 0)
         return hop_fail(err, HOP_MEMORY, "out of memory while keeping the history");
     return HOP_OK;
@@ -182,11 +180,11 @@ static hop_status save_summary(struct hop_coordinator *c, struct hop_error *err)
     json_t *summary = NULL;
     HOP_TRY_DONE(hop_coordinator_path(c, "summary.json", &path, err));
     HOP_TRY_DONE(hop_coordinator_path(c, "adapter", &adapter, err));
-    summary = json_pack("{s:I, s:f, s:f, s:f, s:f, s:s, s:s}", "steps", (json_int_t)c->step,
-                        "seconds", c->seconds, "samples_per_second",
-                        c->seconds > 0 ? c->samples / c->seconds : 0.0, "utilization",
-                        c->seconds > 0 ? c->busy / (c->seconds * devices) : 0.0, "final_loss",
-                        c->final_loss, "adapter", adapter, "strategy", c->plan.strategy);
+    summary =
+        json_pack("{s:I, s:f, s:f, s:f, s:f, s:s, s:s}", "steps", (json_int_t)c->step, "seconds",
+                  c->seconds, "samples_per_second", c->seconds > 0 ? c->samples / c->seconds : 0.0,
+                  "utilization", c->seconds > 0 ? c->busy / (c->seconds * devices) : 0.0,
+                  "final_loss", c->final_loss, "adapter", adapter, "strategy", c->plan.strategy);
     json_object_set_new(summary, "total_seconds", json_real(seconds));
     json_object_set_new(summary, "stopped_early", json_boolean(c->stopped));
     if (c->eval) {

@@ -32,10 +32,10 @@ static hop_status check_range(const struct hop_transfer *t, const struct hop_tas
     if (t->payload != HOP_PROBE_ACTIVATION ||
         (t->probe_lo == task->probe_lo && t->probe_hi == task->probe_hi))
         return HOP_OK;
-    return hop_fail(err, HOP_UNSUPPORTED,
-                    "PROBE of part %d, micro-batch %d runs probes [%d, %d) but a neighbour hands over [%d, %d)",
-                    task->part, task->micro_batch, task->probe_lo, task->probe_hi, t->probe_lo,
-                    t->probe_hi);
+    return hop_fail(
+        err, HOP_UNSUPPORTED,
+        "PROBE of part %d, micro-batch %d runs probes [%d, %d) but a neighbour hands over [%d, %d)",
+        task->part, task->micro_batch, task->probe_lo, task->probe_hi, t->probe_lo, t->probe_hi);
 }
 
 static hop_status attach_transfers(struct hop_route *route, struct hop_error *err)
@@ -92,7 +92,8 @@ static hop_status assign_rings(struct hop_route *route, int32_t tasks, struct ho
     for (int p = 0; p < HOP_PAYLOADS; p++)
         HOP_TRY(hop_calloc(&route->receives[p], (size_t)tasks, sizeof(int32_t), err));
     for (int32_t i = 0; i < tasks; i++) {
-        struct hop_endpoint *const in = &route->tasks[i].input, *const out = &route->tasks[i].output;
+        struct hop_endpoint *const in = &route->tasks[i].input, *const out =
+                                                                    &route->tasks[i].output;
         if (in->transfer >= 0 && !in->local) {
             in->order = route->receive_count[in->payload]++;
             in->slot = in->order % route->window;
@@ -106,8 +107,8 @@ static hop_status assign_rings(struct hop_route *route, int32_t tasks, struct ho
     return HOP_OK;
 }
 
-/* Local buffers by replaying the list: a slot is taken by the producing task and free again after the
- * consuming one. */
+/* Local buffers by replaying the list: a slot is taken by the producing task and free again after
+ * the consuming one. */
 static hop_status assign_local(struct hop_route *route, int32_t tasks, struct hop_error *err)
 {
     int32_t *slot_of = NULL; /* (transfers) */
@@ -116,7 +117,8 @@ static hop_status assign_local(struct hop_route *route, int32_t tasks, struct ho
     HOP_TRY_DONE(hop_calloc(&slot_of, (size_t)route->transfers.count, sizeof *slot_of, err));
     HOP_TRY_DONE(hop_calloc(&busy, (size_t)tasks * HOP_PAYLOADS, sizeof *busy, err));
     for (int32_t i = 0; i < tasks; i++) {
-        struct hop_endpoint *const in = &route->tasks[i].input, *const out = &route->tasks[i].output;
+        struct hop_endpoint *const in = &route->tasks[i].input, *const out =
+                                                                    &route->tasks[i].output;
         if (out->transfer >= 0 && out->local) {
             bool *const of_kind = busy + (size_t)out->payload * (size_t)tasks;
             while (of_kind[out->slot])

@@ -1,10 +1,11 @@
-/* A schedule as one device sees it: for each of its tasks, where the input comes from, where the output goes
- * and which buffer holds it. Pure data, computed once a schedule; the step loop only follows it.
+/* A schedule as one device sees it: for each of its tasks, where the input comes from, where the
+ * output goes and which buffer holds it. Pure data, computed once a schedule; the step loop only
+ * follows it.
  *
- * Buffers. Remote inputs of one payload kind share a ring of `window` receive buffers, used in the order of
- * the tasks that consume them; remote outputs share a ring of `window` send buffers in the order of the
- * tasks that produce them (the checker has proven that these rings cannot deadlock). Outputs handed to
- * another part of the same device use local buffers, reused once consumed. */
+ * Buffers. Remote inputs of one payload kind share a ring of `window` receive buffers, used in the
+ * order of the tasks that consume them; remote outputs share a ring of `window` send buffers in the
+ * order of the tasks that produce them (the checker has proven that these rings cannot deadlock).
+ * Outputs handed to another part of the same device use local buffers, reused once consumed. */
 #ifndef HOP_RUNTIME_ROUTE_H
 #define HOP_RUNTIME_ROUTE_H
 
@@ -33,7 +34,7 @@ struct hop_route {
     struct hop_schedule schedule;
     struct hop_transfers transfers;
     int32_t device, window;
-    struct hop_task_route *tasks; /* (tasks of this device) */
+    struct hop_task_route *tasks;    /* (tasks of this device) */
     int32_t *receives[HOP_PAYLOADS]; /* tasks with a remote input of the kind, in list order */
     int32_t receive_count[HOP_PAYLOADS];
     int32_t local_slots[HOP_PAYLOADS]; /* local buffers needed */

@@ -6,8 +6,8 @@
 #include "runtime/job.h"
 #include "schedule/plan.h"
 
-/* Creates directory, writes config.yaml and plan.json. Checkpoints of an earlier run there are renamed to
- * checkpoint-N.old-K unless the job resumes. */
+/* Creates directory, writes config.yaml and plan.json. Checkpoints of an earlier run there are
+ * renamed to checkpoint-N.old-K unless the job resumes. */
 hop_status hop_run_folder_create(const char *directory, const struct hop_job *job,
                                  const struct hop_plan *plan, struct hop_error *err);
 

@@ -29,10 +29,12 @@ static hop_status read_lora(const json_t *object, struct hop_lora_config *out,
     json_t *target;
     HOP_TRY(get_int32(object, "rank", &out->rank, err));
     HOP_TRY(hop_json_get_real(object, "alpha", where, 0, &out->alpha, err));
-    json_array_foreach(json_object_get(object, "targets"), i, target)
-        for (int t = 0; t < HOP_TARGETS; t++)
-            if (json_is_string(target) && strcmp(json_string_value(target), hop_target_names[t]) == 0)
-                out->targets[t] = true;
+    json_array_foreach(
+        json_object_get(object, "targets"), i,
+        target) for (int t = 0; t < HOP_TARGETS;
+                     t++) if (json_is_string(target) &&
+                              strcmp(json_string_value(target), hop_target_names[t]) == 0)
+        out->targets[t] = true;
     return HOP_OK;
 }
 
@@ -125,8 +127,8 @@ static hop_status create_batches(struct hop_session *session, struct hop_error *
 {
     if (session->batch_count < 1 || session->batch_count > 1 << 15)
         return hop_fail(err, HOP_PEER, "%s: %d micro-batches", where, session->batch_count);
-    HOP_TRY(hop_calloc(&session->batches, (size_t)session->batch_count, sizeof *session->batches,
-                       err));
+    HOP_TRY(
+        hop_calloc(&session->batches, (size_t)session->batch_count, sizeof *session->batches, err));
     for (int32_t m = 0; m < session->batch_count; m++)
         HOP_TRY(hop_batch_create(&session->config.limits, &session->batches[m], err));
     return HOP_OK;
@@ -138,7 +140,8 @@ static hop_status read_setup(struct hop_session *session, struct hop_error *err)
     int32_t protocol;
     HOP_TRY(get_int32(setup, "protocol", &protocol, err));
     if (protocol != HOP_PROTOCOL)
-        return hop_fail(err, HOP_PEER, "%s: protocol %d, this build speaks %d; install one version everywhere",
+        return hop_fail(err, HOP_PEER,
+                        "%s: protocol %d, this build speaks %d; install one version everywhere",
                         where, protocol, HOP_PROTOCOL);
     HOP_TRY(hop_model_config_parse(json_object_get(setup, "model"), where, &session->config.model,
                                    err));

@@ -1,5 +1,5 @@
-/* What every rank of a run knows: the plan, its device, its executor. Built from the one setup object the
- * coordinator makes, by the same code on every rank (the coordinator included). */
+/* What every rank of a run knows: the plan, its device, its executor. Built from the one setup
+ * object the coordinator makes, by the same code on every rank (the coordinator included). */
 #ifndef HOP_RUNTIME_SESSION_H
 #define HOP_RUNTIME_SESSION_H
 
@@ -30,7 +30,12 @@ enum hop_tag {
     HOP_TAG_TIMELINE  /* rank -> 0: events */
 };
 
-enum hop_command { HOP_COMMAND_TRAIN, HOP_COMMAND_EVALUATE, HOP_COMMAND_GET_STATE, HOP_COMMAND_END };
+enum hop_command {
+    HOP_COMMAND_TRAIN,
+    HOP_COMMAND_EVALUATE,
+    HOP_COMMAND_GET_STATE,
+    HOP_COMMAND_END
+};
 
 struct hop_session {
     struct hop_transport *transport;
@@ -49,11 +54,11 @@ struct hop_session {
 };
 
 /* The setup object:
- * {"protocol", "model": config, "lora": {rank, alpha, targets: [name]}, "dtype", "limits": [s, t, l], "seed",
- *  "epsilon", "weight_decay", "timeout", "trace_steps", "micro_batches",
- *  "devices": [{"name", "rank", "backend", "bp", "threads", "peers"}], "plan": {...},
- *  "files": {"directory", "share", "fingerprints": ["hex", ...]}}
- * Takes a reference to setup. Weights and executor come later. */
+ * {"protocol", "model": config, "lora": {rank, alpha, targets: [name]}, "dtype", "limits": [s, t,
+ * l], "seed", "epsilon", "weight_decay", "timeout", "trace_steps", "micro_batches", "devices":
+ * [{"name", "rank", "backend", "bp", "threads", "peers"}], "plan": {...}, "files": {"directory",
+ * "share", "fingerprints": ["hex", ...]}} Takes a reference to setup. Weights and executor come
+ * later. */
 hop_status hop_session_create(json_t *setup, struct hop_transport *transport,
                               struct hop_session *out, struct hop_error *err);
 /* Takes over the schedules (emptied on success); session->weights must be there. */

@@ -1,5 +1,5 @@
-/* Adapters and moments on their way between the coordinator and the devices, and into checkpoints. A part's
- * parameters are one run of the whole model's, because both are ordered by block. */
+/* Adapters and moments on their way between the coordinator and the devices, and into checkpoints.
+ * A part's parameters are one run of the whole model's, because both are ordered by block. */
 #include "runtime/coordinator_internal.h"
 
 #include <stdlib.h>
@@ -24,7 +24,8 @@ static void copy(float *full, float *transfer, size_t n, enum direction directio
         memcpy(full, transfer, n * sizeof(float));
 }
 
-/* Moves values and moments of a device's parts between the full state and c->transfer. Returns the floats. */
+/* Moves values and moments of a device's parts between the full state and c->transfer. Returns the
+ * floats. */
 static size_t move(struct hop_coordinator *c, int32_t device, enum direction direction)
 {
     size_t at = 0;

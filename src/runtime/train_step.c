@@ -61,8 +61,8 @@ static int32_t schedule_for(const struct hop_coordinator *c, int64_t step, int32
 
 /* Reduction */
 
-/* A device reports its parameters part after part; the sum over the model is made block after block, so that
- * the norm has the same bits for every split. */
+/* A device reports its parameters part after part; the sum over the model is made block after
+ * block, so that the norm has the same bits for every split. */
 static void place_squares(struct hop_coordinator *c, int32_t device, const struct hop_pass *pass)
 {
     const size_t per_block = c->state.parameters.count / (size_t)c->model.blocks;
@@ -131,8 +131,7 @@ static hop_status reduce_norms(struct hop_coordinator *c, int64_t step, struct r
             return hop_fail(err, HOP_NUMERIC,
                             "step %lld: a gradient of block %d on device %s is not finite; lower "
                             "train.learning_rate or use train.dtype f32",
-                            (long long)step, parameter->block,
-                            c->job.cluster.devices[device].name);
+                            (long long)step, parameter->block, c->job.cluster.devices[device].name);
         *(kind == HOP_GRADIENT_BACKPROP ? &exact : &estimated) += c->squares[i];
         *(kind == HOP_GRADIENT_BACKPROP ? &out->exact : &out->estimated) = true;
     }
@@ -153,11 +152,11 @@ static hop_status reduce(struct hop_coordinator *c, int64_t step, struct reduced
 
 static double rate_at(const struct hop_coordinator *c, double peak, int64_t step)
 {
-    const struct hop_learning_rate schedule = {
-        .scheduler = (enum hop_scheduler)c->job.train.scheduler,
-        .peak = peak,
-        .warmup_steps = c->job.train.warmup_steps,
-        .total_steps = c->steps};
+    const struct hop_learning_rate schedule = {.scheduler =
+                                                   (enum hop_scheduler)c->job.train.scheduler,
+                                               .peak = peak,
+                                               .warmup_steps = c->job.train.warmup_steps,
+                                               .total_steps = c->steps};
     return hop_learning_rate_at(&schedule, step - 1);
 }
 
@@ -209,14 +208,15 @@ static hop_status add_rounding_floor(const struct hop_coordinator *c, json_t *li
         losses[m] = reduced->head.probe_loss[m * stride];
         losses[n + m] = reduced->head.probe_loss[m * stride + stride - 1];
     }
-    const double floor = hop_zo_floor(reduced->head.loss, losses, losses + n, n,
-                                      c->job.zo.epsilon, HOP_ZO_TAU);
+    const double floor =
+        hop_zo_floor(reduced->head.loss, losses, losses + n, n, c->job.zo.epsilon, HOP_ZO_TAU);
     free(losses);
     json_object_set_new(line, "zo_g_floor", json_real(floor));
     if (floor > 0.3 * g_rms)
-        hop_console_note("warning: directional derivatives (rms %.3g) barely rise above their rounding "
-                         "floor %.3g: raise zo.epsilon or use train.dtype f32",
-                         g_rms, floor);
+        hop_console_note(
+            "warning: directional derivatives (rms %.3g) barely rise above their rounding "
+            "floor %.3g: raise zo.epsilon or use train.dtype f32",
+            g_rms, floor);
     return HOP_OK;
 }
 
@@ -273,8 +273,7 @@ static hop_status record(struct hop_coordinator *c, int64_t step, const struct h
     const double utilization = reduced->busy / (measured->seconds * busy_devices(c));
     json_t *const line = json_object();
     json_object_set_new(line, "step", json_integer(step));
-    json_object_set_new(line, "epoch",
-                        json_real((double)step / (double)c->loader.steps_per_epoch));
+    json_object_set_new(line, "epoch", json_real((double)step / (double)c->loader.steps_per_epoch));
     json_object_set_new(line, "loss", json_real(reduced->loss));
     json_object_set_new(line, "learning_rate", json_real(update->learning_rate));
     if (reduced->exact)

@@ -22,13 +22,14 @@ hop_status hop_transport_open(struct hop_transport *out, struct hop_error *err)
 {
     struct hop_transport transport = {.timeout = 600, .silent = -1};
     int provided;
-    HOP_TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread",
-                       err));
+    HOP_TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided),
+                       "MPI_Init_thread", err));
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &transport.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &transport.size);
     for (int i = 0; i < HOP_CHANNELS; i++) {
-        HOP_TRY(mpi_status(MPI_Comm_dup(MPI_COMM_WORLD, &transport.channels[i]), "MPI_Comm_dup", err));
+        HOP_TRY(
+            mpi_status(MPI_Comm_dup(MPI_COMM_WORLD, &transport.channels[i]), "MPI_Comm_dup", err));
         MPI_Comm_set_errhandler(transport.channels[i], MPI_ERRORS_RETURN);
     }
     if (transport.size > 1 && provided >= MPI_THREAD_SERIALIZED)
@@ -138,8 +139,9 @@ hop_status hop_request_test(struct hop_transport *transport, struct hop_request 
     return HOP_OK;
 }
 
-/* A wait starts with a few immediate polls, so that a message that is about to come costs no sleep; then it
- * sleeps a tenth of the time it has waited, so that a message is never much delayed, and at most 2 ms. */
+/* A wait starts with a few immediate polls, so that a message that is about to come costs no sleep;
+ * then it sleeps a tenth of the time it has waited, so that a message is never much delayed, and at
+ * most 2 ms. */
 struct pause {
     double last, waited; /* time of the last poll, seconds of waiting so far */
     int polls;
@@ -154,8 +156,8 @@ static void pause_poll(struct pause *pause)
         hop_clock_sleep(part < shortest ? shortest : part > longest ? longest : part);
 }
 
-/* A gap between two polls means that this process was stopped itself: it counts only in part, so that on
- * waking it does not blame a peer. */
+/* A gap between two polls means that this process was stopped itself: it counts only in part, so
+ * that on waking it does not blame a peer. */
 static hop_status check_timeout(struct hop_transport *transport, struct pause *pause,
                                 const char *what, int peer, struct hop_error *err)
 {
@@ -233,8 +235,9 @@ hop_status hop_receive(struct hop_transport *transport, enum hop_channel channel
     int length;
     HOP_TRY(wait_for_message(transport, channel, from, tag, what, &message, &length, err));
     if ((size_t)length != n)
-        return hop_fail(err, HOP_PEER, "%s: expected %zu bytes, got %d; do all devices run the same build?",
-                        what, n, length);
+        return hop_fail(err, HOP_PEER,
+                        "%s: expected %zu bytes, got %d; do all devices run the same build?", what,
+                        n, length);
     return take_message(transport, &message, bytes, length, err);
 }
 
@@ -247,8 +250,8 @@ hop_status hop_receive_unknown(struct hop_transport *transport, enum hop_channel
     void *block;
     HOP_TRY(wait_for_message(transport, channel, from, tag, what, &message, &length, err));
     if (length < 0 || (size_t)length > limit)
-        return hop_fail(err, HOP_PEER, "%s: a message of %d bytes is longer than the %zu allowed", what,
-                        length, limit);
+        return hop_fail(err, HOP_PEER, "%s: a message of %d bytes is longer than the %zu allowed",
+                        what, length, limit);
     HOP_TRY(hop_calloc(&block, (size_t)length + 1, 1, err));
     const hop_status status = take_message(transport, &message, block, length, err);
     if (status != HOP_OK) {

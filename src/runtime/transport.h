@@ -2,8 +2,8 @@
  * background.c talk to MPI.
  *
  * Sends and receives are started and later waited for; waiting polls with a short sleep, because a
- * blocking MPI receive burns a whole core that another rank of the same machine could use. Every wait
- * ends with HOP_PEER naming the device when nothing came for `timeout` seconds. */
+ * blocking MPI receive burns a whole core that another rank of the same machine could use. Every
+ * wait ends with HOP_PEER naming the device when nothing came for `timeout` seconds. */
 #ifndef HOP_RUNTIME_TRANSPORT_H
 #define HOP_RUNTIME_TRANSPORT_H
 
@@ -22,9 +22,10 @@ enum hop_channel { HOP_CHANNEL_CONTROL, HOP_CHANNEL_DATA, HOP_CHANNELS };
 struct hop_transport {
     MPI_Comm channels[HOP_CHANNELS];
     int rank, size;
-    double timeout;           /* seconds */
-    int silent;               /* the rank a wait was given up on, -1: none yet */
-    const char *const *names; /* (size) of the devices behind the ranks, for messages; may be NULL */
+    double timeout; /* seconds */
+    int silent;     /* the rank a wait was given up on, -1: none yet */
+    const char *const
+        *names; /* (size) of the devices behind the ranks, for messages; may be NULL */
     struct hop_background *background; /* NULL with one rank */
 };
 

@@ -1,7 +1,7 @@
 /* Which of several processes of this machine ended first.
  *
- * When one rank dies, mpiexec ends the others within a millisecond, and MPICH's names just one of all the
- * dead. The kernel knows the order: an epoll set lists what became ready first. */
+ * When one rank dies, mpiexec ends the others within a millisecond, and MPICH's names just one of
+ * all the dead. The kernel knows the order: an epoll set lists what became ready first. */
 #ifndef HOP_RUNTIME_WATCH_H
 #define HOP_RUNTIME_WATCH_H
 

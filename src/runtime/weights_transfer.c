@@ -1,6 +1,6 @@
-/* Frozen tensors on their way to the ranks. A rank that finds the very same files under the same path (same
- * machine, or a copy) maps them, so that ranks of one machine share the page cache; any other gets its
- * blocks streamed by the coordinator, tensor by tensor, in chunks. */
+/* Frozen tensors on their way to the ranks. A rank that finds the very same files under the same
+ * path (same machine, or a copy) maps them, so that ranks of one machine share the page cache; any
+ * other gets its blocks streamed by the coordinator, tensor by tensor, in chunks. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +32,7 @@ static bool same_files(const struct hop_weights *weights, const json_t *fingerpr
 }
 
 /* Not finding the files is no error: they are then streamed. */
-hop_status hop_session_map_weights(struct hop_session *session, bool *mapped,
-                                   struct hop_error *err)
+hop_status hop_session_map_weights(struct hop_session *session, bool *mapped, struct hop_error *err)
 {
     (void)err;
     const json_t *const files = files_of(session);
@@ -137,11 +136,11 @@ static hop_status receive_tensor(struct walk *walk, const struct hop_tensor_want
 static hop_status receive_once(struct walk *walk, const struct hop_tensor_want *want,
                                struct hop_error *err)
 {
-    return hop_weights_find(walk->received, want->name) ? HOP_OK
-                                                        : receive_tensor(walk, want, err);
+    return hop_weights_find(walk->received, want->name) ? HOP_OK : receive_tensor(walk, want, err);
 }
 
-/* The sender must leave out the same repetitions: it marks what it has sent in a set without data. */
+/* The sender must leave out the same repetitions: it marks what it has sent in a set without data.
+ */
 static hop_status send_once(struct walk *walk, const struct hop_tensor_want *want,
                             struct hop_error *err)
 {

@@ -1,5 +1,5 @@
-/* A rank that is not the coordinator: sets itself up from messages, then obeys commands. It opens no file
- * but, where they are the very same, the model's. */
+/* A rank that is not the coordinator: sets itself up from messages, then obeys commands. It opens
+ * no file but, where they are the very same, the model's. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -74,8 +74,8 @@ static hop_status start(struct hop_session *session, struct hop_error *err)
     HOP_TRY_DONE(get_weights(session, err));
     HOP_TRY_DONE(hop_session_start(session, schedules, count, err));
     const double now = hop_clock_now();
-    HOP_TRY_DONE(hop_send(session->transport, HOP_CHANNEL_CONTROL, 0, HOP_TAG_READY, &now,
-                          sizeof now, err));
+    HOP_TRY_DONE(
+        hop_send(session->transport, HOP_CHANNEL_CONTROL, 0, HOP_TAG_READY, &now, sizeof now, err));
 done:
     for (int32_t i = 0; i < count; i++)
         hop_schedule_free(&schedules[i]);
@@ -128,7 +128,8 @@ static hop_status evaluate(struct worker *worker, const struct hop_command_messa
 {
     struct hop_session *const session = worker->session;
     struct hop_pass pass;
-    HOP_TRY(hop_executor_run(session->executor, message->schedule, 0, session->batches, &pass, err));
+    HOP_TRY(
+        hop_executor_run(session->executor, message->schedule, 0, session->batches, &pass, err));
     if (pass.losses == 0)
         return HOP_OK;
     const size_t n = (size_t)message->batches * (size_t)session->config.limits.labels;
@@ -159,8 +160,8 @@ static hop_status obey(struct worker *worker, const struct hop_command_message *
     return HOP_OK;
 }
 
-/* Commands have no fixed length: the receive is posted for the longest one and its true length stands in
- * the first word. */
+/* Commands have no fixed length: the receive is posted for the longest one and its true length
+ * stands in the first word. */
 static hop_status next_command(struct worker *worker, struct hop_command_message *message,
                                struct hop_error *err)
 {
@@ -183,8 +184,8 @@ static hop_status serve(struct hop_session *session, struct hop_error *err)
     struct hop_command_message message = {.kind = HOP_COMMAND_TRAIN};
     HOP_TRY_DONE(hop_calloc(&worker.words, 1 + hop_command_words(session), sizeof(int32_t), err));
     HOP_TRY_DONE(hop_calloc(&worker.report, hop_report_limit(session), sizeof(double), err));
-    HOP_TRY_DONE(hop_calloc(&worker.state, hop_executor_state_count(session->executor),
-                            sizeof(float), err));
+    HOP_TRY_DONE(
+        hop_calloc(&worker.state, hop_executor_state_count(session->executor), sizeof(float), err));
     HOP_TRY_DONE(receive_state(&worker, err));
     while (message.kind != HOP_COMMAND_END) {
         HOP_TRY_DONE(next_command(&worker, &message, err));

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-
 const char *const hop_task_kind_names[] = {"FORWARD", "BACKWARD", "PROBE", "EXIT_PROBE",
                                            "REDUCE",  "STEP",     NULL};
 const char *const hop_payload_names[] = {"activation", "gradient", "probe activation", "derivative",

@@ -176,7 +176,8 @@ static hop_status compile(struct hop_pattern *pattern, const char *regex, const 
     int code;
     PCRE2_SIZE where;
     pattern->code = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED,
-                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code, &where, NULL);
+                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
+                                  &code, &where, NULL);
     if (!pattern->code) {
         PCRE2_UCHAR message[128];
         pcre2_get_error_message(code, message, sizeof message);
@@ -188,8 +189,6 @@ static hop_status compile(struct hop_pattern *pattern, const char *regex, const 
     pattern->context = pcre2_match_context_create(NULL);
     if (!pattern->match || !pattern->context)
         return no_memory(err);
-    /* Long lines are fine: the patterns are known when the file is read, only the text varies. */
-    pcre2_set_match_limit(pattern->context, UINT32_MAX);
     pcre2_set_depth_limit(pattern->context, UINT32_MAX);
     pcre2_set_heap_limit(pattern->context, UINT32_MAX);
     if (!pattern->jit)
@@ -254,11 +253,19 @@ static bool search_literal(struct hop_matches *m)
     return true;
 }
 
+/* Backtracking in proportion to the text is fine; a pattern that explodes is stopped. */
+static uint32_t match_limit(size_t n)
+{
+    const size_t limit = 10000000 + 64 * n;
+    return limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX;
+}
+
 static hop_status search_regex(struct hop_matches *m, bool *found, struct hop_error *err)
 {
     const struct hop_pattern *const p = m->pattern;
     PCRE2_SPTR const text = (PCRE2_SPTR)m->text;
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+    pcre2_set_match_limit(p->context, match_limit(m->length));
     if (p->jit)
         rc = pcre2_jit_match(p->code, text, m->length, m->from, 0, p->match, p->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
@@ -268,7 +275,7 @@ static hop_status search_regex(struct hop_matches *m, bool *found, struct hop_er
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
         PCRE2_UCHAR message[128];
         pcre2_get_error_message(rc, message, sizeof message);
-        return hop_fail(err, rc == PCRE2_ERROR_NOMEMORY ? HOP_MEMORY : HOP_INTERNAL,
+        return hop_fail(err, rc == PCRE2_ERROR_NOMEMORY ? HOP_MEMORY : HOP_INPUT,
                         "splitting text by the tokenizer's pattern: %s", (const char *)message);
     }
     const PCRE2_SIZE *const ends = pcre2_get_ovector_pointer(p->match);

@@ -1,5 +1,6 @@
-/* tokenizer.json of LLaMA-family models: byte-level BPE (GPT-2, Llama 3) and SentencePiece-style BPE
- * (Llama 2). A component the file names and this reader does not know is an error that names it. */
+/* tokenizer.json of LLaMA-family models: byte-level BPE (GPT-2, Llama 3) and SentencePiece-style
+ * BPE (Llama 2). A component the file names and this reader does not know is an error that names
+ * it. */
 #ifndef HOP_TEXT_TOKENIZER_H
 #define HOP_TEXT_TOKENIZER_H
 
@@ -26,8 +27,8 @@ hop_status hop_tokenizer_load(const char *directory, struct hop_tokenizer **out,
                               struct hop_error *err);
 void hop_tokenizer_free(struct hop_tokenizer *tokenizer);
 
-/* Appends the ids of text (UTF-8; invalid bytes are HOP_INPUT). add_special applies the post-processor
- * (BOS and the like). Not thread-safe on one tokenizer. */
+/* Appends the ids of text (UTF-8; invalid bytes are HOP_INPUT). add_special applies the
+ * post-processor (BOS and the like). Not thread-safe on one tokenizer. */
 hop_status hop_tokenizer_encode(struct hop_tokenizer *tokenizer, const char *text, size_t length,
                                 bool add_special, struct hop_ids *out, struct hop_error *err);
 /* Appends the text of ids. Ids outside the vocabulary are HOP_INPUT. Bytes that are not valid UTF-8

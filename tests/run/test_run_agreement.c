@@ -53,6 +53,28 @@ static void test_pipeline_is_single(void **state)
     }
 }
 
+/* Devices with two threads: the same threads give the same bytes, others the same numbers. */
+static void test_threads(void **state)
+{
+    (void)state;
+    const struct process a =
+        TRAIN(job, scratch("threads-pipeline"), text("cluster=%s", write_cluster("NB", 2, NULL)),
+              "plan.blocks={npu0: 2, gpu0: 3}");
+    assert_success(&a);
+    for (int threads = 1; threads <= 2; threads++) {
+        const struct process b =
+            TRAIN(job, scratch("threads-%d", threads), "strategy=single", "zo.blocks=[0, 2]",
+                  text("cluster=%s", write_cluster("B", threads, NULL)));
+        assert_success(&b);
+    }
+    assert_same_adapter(scratch("threads-pipeline"), scratch("threads-2"));
+    const double distance =
+        adapter_distance(scratch("threads-1/adapter"), scratch("threads-2/adapter"));
+    print_message("adapters of one and of two threads differ by %.2e\n", distance);
+    if (!(distance < 1e-4))
+        fail_msg("adapters of one and of two threads differ by %g, allowed 1e-4", distance);
+}
+
 /* Without BP-free devices the number of micro-batches is only another order of summation. */
 static void test_micro_batches(void **state)
 {
@@ -168,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pipeline_is_single),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_micro_batch_override),
         cmocka_unit_test(test_epsilon),

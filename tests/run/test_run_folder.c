@@ -1,6 +1,7 @@
 /* What a run leaves: its folder, the keys of its files, the trace; evaluation and plans. */
 #include "support.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -215,9 +216,20 @@ static void test_trace(void **state)
     hop_plan_free(&plan);
 }
 
+/* Folders that `eval` works in for a moment. */
+static size_t count_scratch(void)
+{
+    glob_t found;
+    glob("/tmp/hybridop-eval-*", 0, NULL, &found);
+    const size_t n = found.gl_pathc;
+    globfree(&found);
+    return n;
+}
+
 static void test_eval(void **state)
 {
     (void)state;
+    const size_t before = count_scratch();
     const char *const rows = text("data.eval=%s", scratch("eval.jsonl"));
     const struct process done = RUN("eval", "--json", job, "--set", cluster, "--adapter",
                                     text("%s/adapter", run), "--set", rows);
@@ -236,6 +248,10 @@ static void test_eval(void **state)
     const struct process table = RUN("eval", job, "--set", rows, "--set", cluster);
     assert_success(&table);
     assert_holds("eval", table.out, "loss");
+    const struct process bad = RUN("eval", job, "--set", "data.eval=none.jsonl", "--set", cluster);
+    ASSERT_REFUSED(&bad, 2, "none.jsonl");
+    assert_string_equal(bad.out, "");
+    assert_int_equal(count_scratch(), before);
 }
 
 /* A plan is printed, nothing is written and nothing started. */

@@ -478,6 +478,9 @@ static void refuses_bad_files(void **state)
         {"{'pre_tokenizer': {'type': 'Split', 'behavior': 'Isolated',"
          " 'pattern': {'Regex': '[a-z&&[^b]]'}}}",
          HOP_UNSUPPORTED, "\"&&\" at byte 4"},
+        {"{'pre_tokenizer': {'type': 'Split', 'behavior': 'Isolated', 'pattern': {'Regex': "
+         "'a\\\\C'}}}",
+         HOP_UNSUPPORTED, "pattern \"a\\C\""},
         {"{'pre_tokenizer': {'type': 'Split', 'behavior': 'Apart', 'pattern': {'String': 'a'}}}",
          HOP_INPUT, "behavior"},
         {"{'pre_tokenizer': {'type': 'Split', 'behavior': 'Isolated', 'pattern': {'String': ''}}}",

@@ -21,63 +21,46 @@ struct hop_heads hop_heads_at(const struct hop_attention *shape, enum hop_dtype 
     return heads;
 }
 
-static int64_t query_row(const struct hop_heads *heads, int64_t column)
-{
-    return heads->shape->q_offset[heads->sequence] + column / heads->group;
-}
-
-static int64_t query_head(const struct hop_heads *heads, int64_t column)
-{
-    return heads->kv_head * heads->group + column % heads->group;
-}
-
-int64_t hop_heads_query(const struct hop_heads *heads, int64_t column)
-{
-    return query_row(heads, column) * heads->shape->q_stride + query_head(heads, column) * heads->d;
-}
-
-int64_t hop_heads_out(const struct hop_heads *heads, int64_t column)
-{
-    return hop_heads_lse(heads, column) * heads->d;
-}
-
-int64_t hop_heads_lse(const struct hop_heads *heads, int64_t column)
-{
-    return query_row(heads, column) * heads->shape->heads + query_head(heads, column);
-}
-
 int64_t hop_heads_key(const struct hop_heads *heads, int64_t key)
 {
     return (heads->shape->kv_offset[heads->sequence] + key) * heads->shape->kv_stride +
            heads->kv_head * heads->d;
 }
 
-struct hop_block hop_block_at(const struct hop_heads *heads, int64_t first)
+void hop_block_find(const struct hop_heads *heads, int64_t first, struct hop_block *block)
 {
+    const struct hop_attention *const shape = heads->shape;
     const int64_t left = heads->columns - first;
-    struct hop_block block = {.first = first, .count = left < HOP_COLUMNS ? left : HOP_COLUMNS};
-    block.vectors = (block.count + HOP_LANES - 1) / HOP_LANES;
-    const int64_t last = first + block.count - 1;
+    int64_t query = first / heads->group, head = first % heads->group;
+    block->count = left < HOP_COLUMNS ? left : HOP_COLUMNS;
+    block->vectors = (block->count + HOP_LANES - 1) / HOP_LANES;
     for (int64_t c = 0; c < HOP_COLUMNS; c++) {
-        const int64_t column = first + c < last ? first + c : last;
-        block.visible[c / HOP_LANES][c % HOP_LANES] = (int32_t)hop_heads_visible(heads, column);
+        const int64_t row = shape->q_offset[heads->sequence] + query;
+        const int64_t own = heads->kv_head * heads->group + head;
+        block->query[c] = row * shape->q_stride + own * heads->d;
+        block->lse[c] = row * shape->heads + own;
+        block->out[c] = block->lse[c] * heads->d;
+        block->most = heads->keys - heads->queries + query + 1;
+        block->least = c ? block->least : block->most;
+        block->visible[c / HOP_LANES][c % HOP_LANES] = (int32_t)block->most;
+        if (c + 1 < block->count && ++head == heads->group) {
+            head = 0;
+            query++;
+        }
     }
-    block.least = hop_heads_visible(heads, first);
-    block.most = hop_heads_visible(heads, last);
-    return block;
 }
 
 void hop_block_transpose(const struct hop_heads *heads, const struct hop_block *block,
-                         const void *from, hop_heads_place place, float scale, float *to)
+                         const void *from, const int64_t at[HOP_COLUMNS], float scale, float *to)
 {
     for (int64_t c = 0; c < block->vectors * HOP_LANES; c += HOP_LANES)
         for (int64_t e = 0; e < heads->d; e += HOP_LANES) {
             const int64_t n = heads->d - e < HOP_LANES ? heads->d - e : HOP_LANES;
             hop_v16 r[HOP_LANES] = {0};
             for (int64_t i = 0; i < HOP_LANES && c + i < block->count; i++) {
-                const int64_t at = place(heads, block->first + c + i) + e;
-                r[i] = (n < HOP_LANES ? hop_v_load_part(from, heads->dtype, at, n)
-                                      : hop_v_load(from, heads->dtype, at)) *
+                const int64_t row = at[c + i] + e;
+                r[i] = (n < HOP_LANES ? hop_v_load_part(from, heads->dtype, row, n)
+                                      : hop_v_load(from, heads->dtype, row)) *
                        scale;
             }
             hop_v_transpose(r);
@@ -87,8 +70,8 @@ void hop_block_transpose(const struct hop_heads *heads, const struct hop_block *
 }
 
 void hop_block_restore(const struct hop_heads *heads, const struct hop_block *block,
-                       const float *from, const hop_v16 factor[HOP_VECTORS], hop_heads_place place,
-                       void *to)
+                       const float *from, const hop_v16 factor[HOP_VECTORS],
+                       const int64_t at[HOP_COLUMNS], void *to)
 {
     for (int64_t c = 0; c < block->vectors * HOP_LANES; c += HOP_LANES)
         for (int64_t e = 0; e < heads->d; e += HOP_LANES) {
@@ -98,11 +81,11 @@ void hop_block_restore(const struct hop_heads *heads, const struct hop_block *bl
                 r[i] = hop_v_load_f32(from + (e + i) * HOP_COLUMNS + c) * factor[c / HOP_LANES];
             hop_v_transpose(r);
             for (int64_t i = 0; i < HOP_LANES && c + i < block->count; i++) {
-                const int64_t at = place(heads, block->first + c + i) + e;
+                const int64_t row = at[c + i] + e;
                 if (n < HOP_LANES)
-                    hop_v_store_part(to, heads->dtype, at, r[i], n);
+                    hop_v_store_part(to, heads->dtype, row, r[i], n);
                 else
-                    hop_v_store(to, heads->dtype, at, r[i]);
+                    hop_v_store(to, heads->dtype, row, r[i]);
             }
         }
 }
@@ -149,8 +132,14 @@ struct softmax {
     hop_v16 largest[HOP_VECTORS], total[HOP_VECTORS];
 };
 
-/* Scores become exponentials under the new maximum; the sum so far and `mixed` are rescaled to it.
- */
+static void rescale(float *mixed, int64_t d, hop_v16 factor)
+{
+    for (int64_t e = 0; e < d; e++)
+        hop_v_store_f32(mixed + e * HOP_COLUMNS, hop_v_load_f32(mixed + e * HOP_COLUMNS) * factor);
+}
+
+/* Scores become exponentials under the new maximum; the sum so far and, where there is one and the
+ * maximum grew, `mixed` are rescaled to it. */
 static void online_softmax(struct softmax *state, const struct hop_block *block, int64_t n,
                            int64_t d, float *score, float *mixed)
 {
@@ -166,11 +155,9 @@ static void online_softmax(struct softmax *state, const struct hop_block *block,
         }
         const hop_v16 factor = hop_v_exp(state->largest[v] - largest);
         state->total[v] = state->total[v] * factor + total;
+        if (mixed && hop_v_largest(largest - state->largest[v]) > 0.0f)
+            rescale(mixed + v * HOP_LANES, d, factor);
         state->largest[v] = largest;
-        for (int64_t e = 0; e < d; e++) {
-            float *const at = mixed + e * HOP_COLUMNS + v * HOP_LANES;
-            hop_v_store_f32(at, hop_v_load_f32(at) * factor);
-        }
     }
 }
 
@@ -199,49 +186,51 @@ static void forward_tile(const struct call *call, const struct hop_heads *heads,
                                          .ldc = HOP_COLUMNS});
     if (key + n > block->least)
         hop_block_mask(block, key, n, score);
-    online_softmax(state, block, n, heads->d, score, mixed);
-    hop_tile_multiply_add(&(struct hop_tile){.m = heads->d,
-                                             .n = columns,
-                                             .k = n,
-                                             .a = v.data,
-                                             .row = 1,
-                                             .step = v.stride,
-                                             .b = score,
-                                             .ldb = HOP_COLUMNS,
-                                             .c = mixed,
-                                             .ldc = HOP_COLUMNS});
+    online_softmax(state, block, n, heads->d, score, key ? mixed : NULL);
+    const struct hop_tile mix = {.m = heads->d,
+                                 .n = columns,
+                                 .k = n,
+                                 .a = v.data,
+                                 .row = 1,
+                                 .step = v.stride,
+                                 .b = score,
+                                 .ldb = HOP_COLUMNS,
+                                 .c = mixed,
+                                 .ldc = HOP_COLUMNS};
+    if (key)
+        hop_tile_multiply_add(&mix);
+    else
+        hop_tile_multiply(&mix);
 }
 
-static void store_lse(const struct hop_heads *heads, const struct hop_block *block,
-                      const struct softmax *state, float *lse)
+static void store_lse(const struct hop_block *block, const struct softmax *state, float *lse)
 {
     for (int64_t c = 0; c < block->count; c++)
-        lse[hop_heads_lse(heads, block->first + c)] =
-            state->largest[c / HOP_LANES][c % HOP_LANES] +
-            logf(state->total[c / HOP_LANES][c % HOP_LANES]);
+        lse[block->lse[c]] = state->largest[c / HOP_LANES][c % HOP_LANES] +
+                             logf(state->total[c / HOP_LANES][c % HOP_LANES]);
 }
 
 static void forward_block(const struct call *call, const struct hop_heads *heads, int64_t first,
                           char *scratch)
 {
-    const struct hop_block block = hop_block_at(heads, first);
+    struct hop_block block;
+    hop_block_find(heads, first, &block);
     float *const mixed = (float *)(void *)(scratch + call->mixed);
     struct softmax state;
     for (int v = 0; v < HOP_VECTORS; v++) {
         state.largest[v] = hop_v_set(-INFINITY);
         state.total[v] = (hop_v16){0};
     }
-    memset(mixed, 0, (size_t)(heads->d * HOP_COLUMNS) * sizeof *mixed);
-    hop_block_transpose(heads, &block, call->q, hop_heads_query, heads->shape->scale,
+    hop_block_transpose(heads, &block, call->q, block.query, heads->shape->scale,
                         (float *)(void *)(scratch + call->query));
     for (int64_t key = 0; key < block.most; key += HOP_KEYS)
         forward_tile(call, heads, &block, scratch, key, &state);
     hop_v16 factor[HOP_VECTORS];
     for (int64_t v = 0; v < block.vectors; v++)
         factor[v] = 1.0f / state.total[v];
-    hop_block_restore(heads, &block, mixed, factor, hop_heads_out, call->out);
+    hop_block_restore(heads, &block, mixed, factor, block.out, call->out);
     if (call->lse)
-        store_lse(heads, &block, &state, call->lse);
+        store_lse(&block, &state, call->lse);
 }
 
 static int64_t blocks_of(const struct hop_attention *shape, int32_t sequence)

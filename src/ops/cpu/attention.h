@@ -27,38 +27,27 @@ struct hop_heads {
 struct hop_heads hop_heads_at(const struct hop_attention *shape, enum hop_dtype dtype,
                               int32_t sequence, int32_t kv_head);
 
-/* Elements from the start of q (or dq), out (or dout), lse and k (or v, dk, dv). */
-int64_t hop_heads_query(const struct hop_heads *heads, int64_t column);
-int64_t hop_heads_out(const struct hop_heads *heads, int64_t column);
-int64_t hop_heads_lse(const struct hop_heads *heads, int64_t column);
+/* Elements from the start of k (or v, dk, dv) to a key of this head. */
 int64_t hop_heads_key(const struct hop_heads *heads, int64_t key);
 
-/* Keys column c sees. */
-static inline int64_t hop_heads_visible(const struct hop_heads *heads, int64_t column)
-{
-    return heads->keys - heads->queries + column / heads->group + 1;
-}
-
-/* A block of at most HOP_COLUMNS columns from `first`. Columns past the end count as the last one.
- */
+/* A block of at most HOP_COLUMNS columns. Columns past the end count as the last one. */
 struct hop_block {
-    int64_t first, count, vectors;
+    int64_t count, vectors;
     hop_i16 visible[HOP_VECTORS];
     int64_t least, most; /* keys seen by the first and the last column */
+    /* elements from the start of q (or dq), out (or dout) and lse to a column's row */
+    int64_t query[HOP_COLUMNS], out[HOP_COLUMNS], lse[HOP_COLUMNS];
 };
-struct hop_block hop_block_at(const struct hop_heads *heads, int64_t first);
+void hop_block_find(const struct hop_heads *heads, int64_t first, struct hop_block *block);
 
-/* Where the columns of a block find their rows. */
-typedef int64_t (*hop_heads_place)(const struct hop_heads *heads, int64_t column);
-
-/* to (d, HOP_COLUMNS) = scale * the block's rows of q or dout, transposed. Unused columns are zero.
+/* to (d, HOP_COLUMNS) = scale * the block's rows `at` in from, transposed. Unused columns are zero.
  */
 void hop_block_transpose(const struct hop_heads *heads, const struct hop_block *block,
-                         const void *from, hop_heads_place place, float scale, float *to);
-/* The block's rows of q or dq from (d, HOP_COLUMNS): row of column c times factor[c]. */
+                         const void *from, const int64_t at[HOP_COLUMNS], float scale, float *to);
+/* The block's rows `at` in to, from (d, HOP_COLUMNS): row of column c times factor[c]. */
 void hop_block_restore(const struct hop_heads *heads, const struct hop_block *block,
-                       const float *from, const hop_v16 factor[HOP_VECTORS], hop_heads_place place,
-                       void *to);
+                       const float *from, const hop_v16 factor[HOP_VECTORS],
+                       const int64_t at[HOP_COLUMNS], void *to);
 
 /* Keys or values [begin, end) as f32: where they lie, or widened into `wide` (keys, padded). */
 struct hop_rows {

@@ -33,14 +33,13 @@ struct task {
 
 /* to (count, padded) = scale * the block's rows. */
 static void copy_rows(const struct hop_heads *heads, const struct hop_block *block,
-                      const void *from, hop_heads_place place, float scale, float *to)
+                      const void *from, const int64_t at[HOP_COLUMNS], float scale, float *to)
 {
     for (int64_t c = 0; c < block->count; c++)
-        for (int64_t e = 0; e < heads->d; e += HOP_LANES) {
-            const int64_t at = place(heads, block->first + c);
+        for (int64_t e = 0; e < heads->d; e += HOP_LANES)
             hop_v_store_f32(to + c * heads->padded + e,
-                            hop_v_load_upto(from, heads->dtype, at + e, at + heads->d) * scale);
-        }
+                            hop_v_load_upto(from, heads->dtype, at[c] + e, at[c] + heads->d) *
+                                scale);
 }
 
 /* lse and D of the block's columns; unused columns get an lse that makes their P zero. */
@@ -53,13 +52,13 @@ static void column_terms(const struct task *task, const struct hop_block *block,
         mean[v] = (hop_v16){0};
     }
     for (int64_t c = 0; c < block->count; c++) {
-        const int64_t at = hop_heads_out(heads, block->first + c);
+        const int64_t at = block->out[c];
         hop_v16 dot = {0};
         for (int64_t e = 0; e < heads->d; e += HOP_LANES)
             dot += hop_v_load_f32(task->rows_dout + c * heads->padded + e) *
                    hop_v_load_upto(task->call->out, heads->dtype, at + e, at + heads->d);
         mean[c / HOP_LANES][c % HOP_LANES] = hop_v_sum(dot);
-        lse[c / HOP_LANES][c % HOP_LANES] = task->call->lse[hop_heads_lse(heads, block->first + c)];
+        lse[c / HOP_LANES][c % HOP_LANES] = task->call->lse[block->lse[c]];
     }
 }
 
@@ -139,20 +138,21 @@ static void backward_block(const struct task *task, int64_t first)
 {
     const struct call *const call = task->call;
     const struct hop_heads *const heads = &task->heads;
-    const struct hop_block block = hop_block_at(heads, first);
+    struct hop_block block;
+    hop_block_find(heads, first, &block);
     const float scale = heads->shape->scale;
     hop_v16 lse[HOP_VECTORS], mean[HOP_VECTORS], factor[HOP_VECTORS];
-    hop_block_transpose(heads, &block, call->q, hop_heads_query, scale, task->query);
-    hop_block_transpose(heads, &block, call->dout, hop_heads_out, 1.0f, task->dout_t);
-    copy_rows(heads, &block, call->q, hop_heads_query, scale, task->rows_q);
-    copy_rows(heads, &block, call->dout, hop_heads_out, 1.0f, task->rows_dout);
+    hop_block_transpose(heads, &block, call->q, block.query, scale, task->query);
+    hop_block_transpose(heads, &block, call->dout, block.out, 1.0f, task->dout_t);
+    copy_rows(heads, &block, call->q, block.query, scale, task->rows_q);
+    copy_rows(heads, &block, call->dout, block.out, 1.0f, task->rows_dout);
     column_terms(task, &block, lse, mean);
     memset(task->dquery, 0, (size_t)(heads->d * HOP_COLUMNS) * sizeof *task->dquery);
     for (int64_t key = 0; key < block.most; key += HOP_KEYS)
         backward_tile(task, &block, key, lse, mean);
     for (int v = 0; v < HOP_VECTORS; v++)
         factor[v] = hop_v_set(scale);
-    hop_block_restore(heads, &block, task->dquery, factor, hop_heads_query, call->dq);
+    hop_block_restore(heads, &block, task->dquery, factor, block.query, call->dq);
 }
 
 static void store_rows(const struct hop_heads *heads, const float *sum, void *to)

@@ -13,7 +13,7 @@
 
 #include "base/memory.h"
 
-enum { ENTRIES = 256 };
+enum { SETS = 128, WAYS = 8 };
 
 const int64_t hop_gemm_library_rows = 16;
 
@@ -33,7 +33,7 @@ struct entry {
 struct hop_gemm_library {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct entry entry[ENTRIES];
+    struct entry entry[SETS][WAYS];
     uint64_t tick;
     void *scratch; /* shared by all primitives of this thread */
     size_t scratch_bytes;
@@ -66,7 +66,7 @@ hop_status hop_gemm_library_create(struct hop_gemm_library **out, struct hop_err
         return failed(err, "opening the processor", status);
     }
     /* oneDNN's own table lets the threads share kernels; it should not outgrow ours by much. */
-    dnnl_set_primitive_cache_capacity(2 * ENTRIES);
+    dnnl_set_primitive_cache_capacity(SETS * WAYS);
     *out = library;
     return HOP_OK;
 }
@@ -85,8 +85,8 @@ void hop_gemm_library_free(struct hop_gemm_library *library)
 {
     if (!library)
         return;
-    for (int i = 0; i < ENTRIES; i++)
-        drop(&library->entry[i]);
+    for (int i = 0; i < SETS * WAYS; i++)
+        drop(&library->entry[i / WAYS][i % WAYS]);
     dnnl_stream_destroy(library->stream);
     dnnl_engine_destroy(library->engine);
     free(library->scratch);
@@ -165,13 +165,25 @@ static dnnl_status_t compile(const struct hop_gemm_library *library, struct entr
     return status;
 }
 
-/* The entry of this shape, compiled in place of the one unused for longest where there is none. */
+/* FNV-1a over the words of a key. */
+static unsigned set_of(const struct key *key)
+{
+    uint32_t word[sizeof *key / sizeof(uint32_t)];
+    uint64_t hash = 14695981039346656037u;
+    memcpy(word, key, sizeof word);
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        hash = (hash ^ word[i]) * 1099511628211u;
+    return (unsigned)(hash >> 40) % SETS;
+}
+
+/* The entry of this shape, compiled in place of the one of its set unused for longest where there
+ * is none. */
 static hop_status find(struct hop_gemm_library *library, const struct key *key, struct entry **out,
                        struct hop_error *err)
 {
-    struct entry *oldest = &library->entry[0];
-    for (int i = 0; i < ENTRIES; i++) {
-        struct entry *const entry = &library->entry[i];
+    struct entry *const set = library->entry[set_of(key)], *oldest = set;
+    for (int i = 0; i < WAYS; i++) {
+        struct entry *const entry = &set[i];
         if (entry->used && memcmp(&entry->key, key, sizeof *key) == 0) {
             *out = entry;
             return HOP_OK;

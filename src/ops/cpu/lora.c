@@ -1,10 +1,16 @@
 #include "ops/cpu/lora.h"
 
+#include <stdbool.h>
+
 #include "ops/cpu/simd.h"
 
 /* --- down: dot products along n, 3 rows x 8 ranks of accumulators --- */
 
-enum { DOWN_ROWS = 3, DOWN_RANKS = 8 };
+enum {
+    DOWN_ROWS = 3,
+    DOWN_RANKS = 8,
+    DOWN_COLUMNS = 512 /* at a time: eight rows of p stay in the first-level cache */
+};
 
 #define LOW(a, b)                                                                                  \
     __builtin_shufflevector((a), (b), 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
@@ -36,62 +42,62 @@ HOP_INLINE void sum_lanes(const hop_v16 v[DOWN_RANKS], float out[DOWN_RANKS])
         out[i] = lane[2 * i] + lane[2 * i + 1];
 }
 
-/* `rows` rows of x against `ranks` rows of p; both constants at every call. */
-HOP_INLINE void down_tile(enum hop_dtype dtype, const int rows, const int ranks, int64_t n,
-                          const void *const x[DOWN_ROWS], const float *p, int64_t ldp, float *u,
-                          int64_t ldu)
+/* Columns [j, end) of `rows` rows of x against `ranks` rows of p; the counts are constants at every
+ * call. */
+HOP_INLINE void down_tile(enum hop_dtype dtype, const int rows, const int ranks, bool add,
+                          int64_t j, int64_t end, const void *x, int64_t ldx, const float *p,
+                          int64_t ldp, float *u, int64_t ldu)
 {
     hop_v16 sum[DOWN_ROWS][DOWN_RANKS] = {0};
-    int64_t j = 0;
-    for (; j + HOP_LANES <= n; j += HOP_LANES) {
+    for (; j + HOP_LANES <= end; j += HOP_LANES) {
         hop_v16 xv[DOWN_ROWS];
         for (int i = 0; i < rows; i++)
-            xv[i] = hop_v_load(x[i], dtype, j);
+            xv[i] = hop_v_load(x, dtype, i * ldx + j);
         for (int r = 0; r < ranks; r++) {
-            const hop_v16 pv = hop_v_load_f32(p + r * ldp + j);
+            hop_v16 pv = hop_v_load_f32(p + r * ldp + j);
+            HOP_V_KEEP(pv);
             for (int i = 0; i < rows; i++)
                 sum[i][r] += xv[i] * pv;
         }
     }
-    for (int i = 0; j < n && i < rows; i++) {
-        const hop_v16 xv = hop_v_load_part(x[i], dtype, j, n - j);
+    for (int i = 0; j < end && i < rows; i++) {
+        const hop_v16 xv = hop_v_load_part(x, dtype, i * ldx + j, end - j);
         for (int r = 0; r < ranks; r++)
-            sum[i][r] += xv * hop_v_load_part(p + r * ldp, HOP_F32, j, n - j);
+            sum[i][r] += xv * hop_v_load_part(p + r * ldp, HOP_F32, j, end - j);
     }
     for (int i = 0; i < rows; i++) {
         float out[DOWN_RANKS];
         sum_lanes(sum[i], out);
-        memcpy(u + i * ldu, out, (size_t)ranks * sizeof *out);
+        for (int r = 0; r < ranks; r++)
+            u[i * ldu + r] = add ? u[i * ldu + r] + out[r] : out[r];
     }
 }
 
-HOP_INLINE void down_ranks(enum hop_dtype dtype, const int rows, int64_t n, int64_t rank,
-                           const void *const x[DOWN_ROWS], const float *p, int64_t ldp, float *u,
-                           int64_t ldu)
+HOP_INLINE void down_rows(enum hop_dtype dtype, const int rows, int64_t rank, bool add, int64_t j,
+                          int64_t end, const void *x, int64_t ldx, const float *p, int64_t ldp,
+                          float *u, int64_t ldu)
 {
     int64_t r = 0;
     for (; r + 8 <= rank; r += 8)
-        down_tile(dtype, rows, 8, n, x, p + r * ldp, ldp, u + r, ldu);
+        down_tile(dtype, rows, 8, add, j, end, x, ldx, p + r * ldp, ldp, u + r, ldu);
     for (; r + 4 <= rank; r += 4)
-        down_tile(dtype, rows, 4, n, x, p + r * ldp, ldp, u + r, ldu);
+        down_tile(dtype, rows, 4, add, j, end, x, ldx, p + r * ldp, ldp, u + r, ldu);
     for (; r < rank; r++)
-        down_tile(dtype, rows, 1, n, x, p + r * ldp, ldp, u + r, ldu);
+        down_tile(dtype, rows, 1, add, j, end, x, ldx, p + r * ldp, ldp, u + r, ldu);
 }
 
 HOP_INLINE void down(enum hop_dtype dtype, int64_t m, int64_t n, int64_t rank, const void *x,
                      int64_t ldx, const float *p, int64_t ldp, float *u, int64_t ldu)
 {
-    const size_t step = (size_t)ldx * hop_dtype_size(dtype);
-    const char *const base = x;
-    int64_t i = 0;
-    for (; i + DOWN_ROWS <= m; i += DOWN_ROWS) {
-        const char *const at = base + (size_t)i * step;
-        const void *const rows[DOWN_ROWS] = {at, at + step, at + 2 * step};
-        down_ranks(dtype, DOWN_ROWS, n, rank, rows, p, ldp, u + i * ldu, ldu);
-    }
-    for (; i < m; i++) {
-        const void *const rows[DOWN_ROWS] = {base + (size_t)i * step, NULL, NULL};
-        down_ranks(dtype, 1, n, rank, rows, p, ldp, u + i * ldu, ldu);
+    for (int64_t j = 0; j < n; j += DOWN_COLUMNS) {
+        const int64_t end = n - j < DOWN_COLUMNS ? n : j + DOWN_COLUMNS;
+        const char *at = x;
+        const size_t step = (size_t)ldx * hop_dtype_size(dtype);
+        int64_t i = 0;
+        for (; i + DOWN_ROWS <= m; i += DOWN_ROWS, at += DOWN_ROWS * step)
+            down_rows(dtype, DOWN_ROWS, rank, j > 0, j, end, at, ldx, p, ldp, u + i * ldu, ldu);
+        for (; i < m; i++, at += step)
+            down_rows(dtype, 1, rank, j > 0, j, end, at, ldx, p, ldp, u + i * ldu, ldu);
     }
 }
 
@@ -104,32 +110,35 @@ void hop_lora_down(enum hop_dtype dtype, int64_t m, int64_t n, int64_t rank, con
         down(HOP_BF16, m, n, rank, x, ldx, p, ldp, u, ldu);
 }
 
-/* --- up: 4 rows x 2 vectors of y, ranks innermost --- */
+/* --- up: 8 rows x 2 vectors of y, ranks innermost --- */
 
-enum { UP_ROWS = 4 };
+enum {
+    UP_ROWS = 8,
+    UP_COLUMNS = 256 /* at a time: the rows of p stay in the first-level cache */
+};
 
-HOP_INLINE void up_tile(const struct hop_lora_up *call, enum hop_dtype dtype, const int rows,
+HOP_INLINE void up_tile(const struct hop_lora_up call, enum hop_dtype dtype, const int rows,
                         const int vectors, int64_t i, int64_t j)
 {
     hop_v16 sum[UP_ROWS][2];
     for (int a = 0; a < rows; a++)
         for (int b = 0; b < vectors; b++)
-            sum[a][b] = hop_v_load_f32(call->c + (i + a) * call->ldc + j + b * HOP_LANES);
-    const float *const u = call->u + i * call->ldu;
-    for (int64_t r = 0; r < call->rank; r++) {
+            sum[a][b] = hop_v_load_f32(call.c + (i + a) * call.ldc + j + b * HOP_LANES);
+    const float *const u = call.u + i * call.ldu;
+    for (int64_t r = 0; r < call.rank; r++) {
         hop_v16 p[2];
         for (int b = 0; b < vectors; b++)
-            p[b] = hop_v_load_f32(call->row[r] + j + b * HOP_LANES);
+            p[b] = hop_v_load_f32(call.row[r] + j + b * HOP_LANES);
         for (int a = 0; a < rows; a++)
             for (int b = 0; b < vectors; b++)
-                sum[a][b] += u[a * call->ldu + r] * p[b];
+                sum[a][b] += u[a * call.ldu + r] * p[b];
     }
     for (int a = 0; a < rows; a++)
         for (int b = 0; b < vectors; b++) {
-            const int64_t at = (i + a) * call->ldy + j + b * HOP_LANES;
-            if (call->residual)
-                sum[a][b] += hop_v_load(call->residual, dtype, at);
-            hop_v_store(call->y, dtype, at, sum[a][b]);
+            const int64_t at = (i + a) * call.ldy + j + b * HOP_LANES;
+            if (call.residual)
+                sum[a][b] += hop_v_load(call.residual, dtype, at);
+            hop_v_store(call.y, dtype, at, sum[a][b]);
         }
 }
 
@@ -145,33 +154,37 @@ static void up_edge(const struct hop_lora_up *call, int64_t i, int64_t j)
     hop_v_store_part(call->y, call->dtype, at, sum, count);
 }
 
-HOP_INLINE void up_rows(const struct hop_lora_up *call, enum hop_dtype dtype, const int rows,
-                        int64_t i)
+HOP_INLINE void up_rows(const struct hop_lora_up call, enum hop_dtype dtype, const int rows,
+                        int64_t i, int64_t j, int64_t end)
 {
-    int64_t j = 0;
-    for (; j + 2 * HOP_LANES <= call->n; j += 2 * HOP_LANES)
+    for (; j + 2 * HOP_LANES <= end; j += 2 * HOP_LANES)
         up_tile(call, dtype, rows, 2, i, j);
-    for (; j + HOP_LANES <= call->n; j += HOP_LANES)
+    for (; j + HOP_LANES <= end; j += HOP_LANES)
         up_tile(call, dtype, rows, 1, i, j);
-    for (int a = 0; j < call->n && a < rows; a++)
-        up_edge(call, i + a, j);
+    for (int a = 0; j < end && a < rows; a++)
+        up_edge(&call, i + a, j);
 }
 
-HOP_INLINE void up(const struct hop_lora_up *call, enum hop_dtype dtype)
+/* The description is passed by value: stores to y could otherwise change it, as far as the compiler
+ * knows. */
+HOP_INLINE void up(const struct hop_lora_up call, enum hop_dtype dtype)
 {
-    int64_t i = 0;
-    for (; i + UP_ROWS <= call->m; i += UP_ROWS)
-        up_rows(call, dtype, UP_ROWS, i);
-    for (; i < call->m; i++)
-        up_rows(call, dtype, 1, i);
+    for (int64_t j = 0; j < call.n; j += UP_COLUMNS) {
+        const int64_t end = call.n - j < UP_COLUMNS ? call.n : j + UP_COLUMNS;
+        int64_t i = 0;
+        for (; i + UP_ROWS <= call.m; i += UP_ROWS)
+            up_rows(call, dtype, UP_ROWS, i, j, end);
+        for (; i < call.m; i++)
+            up_rows(call, dtype, 1, i, j, end);
+    }
 }
 
 void hop_lora_up(const struct hop_lora_up *call)
 {
     if (call->dtype == HOP_F32)
-        up(call, HOP_F32);
+        up(*call, HOP_F32);
     else
-        up(call, HOP_BF16);
+        up(*call, HOP_BF16);
 }
 
 /* --- outer: 8 ranks x 2 vectors of g, rows innermost --- */

@@ -15,7 +15,13 @@
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/simd.h"
 
-enum { TILE_WORDS = 1024, UNIT = 16, ROW_SHARE = 64 };
+enum {
+    LOSS_ROWS =
+        512, /* at a time: each pass over the head serves as many rows as the cache allows */
+    TILE_WORDS = 512, /* of a tile of logits: with 512 rows one megabyte */
+    UNIT = 16,
+    ROW_SHARE = 64 /* rows below which threads share out the vocabulary instead */
+};
 
 struct call {
     enum hop_dtype dtype;
@@ -270,7 +276,7 @@ static void scan_share(const struct call *call, struct hop_cpu_thread *thread, i
     const struct hop_cpu_range words =
         hop_cpu_share(call->head->out, call->parts, t % call->parts, UNIT);
     const int64_t rows = mine.end - mine.begin;
-    const int64_t chunks = (rows + HOP_CPU_ROWS - 1) / HOP_CPU_ROWS;
+    const int64_t chunks = (rows + LOSS_ROWS - 1) / LOSS_ROWS;
     for (int64_t c = 0; c < chunks && thread->status == HOP_OK; c++) {
         const struct hop_cpu_range part = hop_cpu_share(rows, chunks, c, UNIT);
         const struct chunk chunk =
@@ -307,7 +313,7 @@ static int64_t find_rows(const struct call *call, int32_t *first)
 
 static hop_status run(struct hop_backend *backend, struct call *call, struct hop_error *err)
 {
-    const size_t rows = HOP_CPU_ROWS, dim = (size_t)call->head->in;
+    const size_t rows = LOSS_ROWS, dim = (size_t)call->head->in;
     size_t each = 0;
     call->tile = hop_cpu_place(&each, rows * TILE_WORDS * sizeof(float));
     call->sum = hop_cpu_place(&each, call->dx ? rows * dim * sizeof(float) : 0);

@@ -14,6 +14,7 @@ enum {
     TILE_COLUMNS = 1024, /* of an f32 tile: with 256 rows one megabyte */
     FEW_ROWS = 4,        /* up to here a product is bound by reading the weight */
     ROW_SHARE = 64,      /* rows below which a thread does not pay for repacking a weight */
+    ADAPTER_ROWS = 64,   /* rows whose gradients the adapters read twice in a row */
     UNIT = 16            /* row counts are multiples of it where possible */
 };
 
@@ -323,27 +324,27 @@ static void clear_partial(const struct plan *plan, float *partial, int part)
     }
 }
 
-/* t = scale dy B, and this chunk's share of the adapter gradients. */
+/* t = scale dy B, and the adapter gradients of a few rows that fit the cache from one use to the
+ * next. */
 static void backward_adapter(const struct plan *plan, int part, struct chunk chunk, const void *x,
                              const struct hop_projection *p, const float *packed, float *t,
                              float *partial)
 {
     const int64_t rank = p->lora->rank, out = p->weight->out, in = plan->in;
-    const void *const dy = row_of(plan, p->dy, chunk.row, out);
+    const char *const dy = row_of(plan, p->dy, chunk.row, out);
+    const char *const xr = row_of(plan, x, chunk.row, in);
     const size_t size = hop_dtype_size(plan->dtype);
+    const struct hop_cpu_range a = hop_cpu_share(in, plan->parts, part, UNIT);
+    const struct hop_cpu_range b = hop_cpu_share(out, plan->parts, part, UNIT);
     hop_lora_down(plan->dtype, chunk.rows, out, rank, dy, out, packed, out, t, plan->rank);
     for (int64_t i = 0; i < chunk.rows; i++)
         scale_rows(t + i * plan->rank, rank, p->lora->scale);
-    const struct hop_cpu_range a = hop_cpu_share(in, plan->parts, part, UNIT);
-    const struct hop_cpu_range b = hop_cpu_share(out, plan->parts, part, UNIT);
     if (p->da)
         hop_lora_outer(plan->dtype, chunk.rows, a.end - a.begin, rank, t, plan->rank,
-                       (const char *)x + (size_t)a.begin * size, in, partial + a.begin, in);
-    partial += rank * in;
+                       xr + (size_t)a.begin * size, in, partial + a.begin, in);
     if (p->db)
         hop_lora_outer(plan->dtype, chunk.rows, b.end - b.begin, rank, p->u + chunk.row * rank,
-                       rank, (const char *)dy + (size_t)b.begin * size, out, partial + b.begin,
-                       out);
+                       rank, dy + (size_t)b.begin * size, out, partial + rank * in + b.begin, out);
 }
 
 static hop_status product_backward(const struct plan *plan, struct hop_cpu_thread *thread,
@@ -419,8 +420,12 @@ static hop_status backward_chunk(const struct plan *plan, struct hop_cpu_thread 
         const struct hop_projection *const p = &plan->projections[i];
         if (!p->lora)
             continue;
-        backward_adapter(plan, part, chunk, row_of(plan, x, chunk.row, plan->in), p, packed, t,
-                         partial);
+        for (int64_t row = 0; row < chunk.rows; row += ADAPTER_ROWS) {
+            const int64_t left = chunk.rows - row;
+            const struct chunk few = {.row = chunk.row + row,
+                                      .rows = left < ADAPTER_ROWS ? left : ADAPTER_ROWS};
+            backward_adapter(plan, part, few, x, p, packed, t + row * plan->rank, partial);
+        }
         t += p->lora->rank;
         packed += p->lora->rank * p->weight->out;
         partial += p->lora->rank * (plan->in + p->weight->out);

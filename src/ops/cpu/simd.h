@@ -13,6 +13,10 @@
 #include <immintrin.h>
 #endif
 
+/* Without AVX-512 GCC warns that passing such vectors to functions depends on compiler options;
+ * every function that does is inlined. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #define HOP_LANES 16
 
 /* Kernels are inlined into callers that pass constants, so that loops over them unroll. */
@@ -57,6 +61,14 @@ HOP_INLINE hop_h16 hop_v_narrow(hop_v16 value)
 #endif
 }
 
+/* Keeps a loaded vector in a register. Left alone, GCC reads it from memory again for every use,
+ * and loads become what limits the loop. */
+#if defined(__AVX512F__)
+#define HOP_V_KEEP(v) __asm__("" : "+v"(v))
+#else
+#define HOP_V_KEEP(v) (void)(v)
+#endif
+
 /* Element i onwards of an array of dtype f32 or bf16. */
 HOP_INLINE hop_v16 hop_v_load(const void *from, enum hop_dtype dtype, int64_t i)
 {
@@ -80,19 +92,35 @@ HOP_INLINE void hop_v_store(void *to, enum hop_dtype dtype, int64_t i, hop_v16 v
 /* The first `count` < 16 lanes only; the others are zero. */
 HOP_INLINE hop_v16 hop_v_load_part(const void *from, enum hop_dtype dtype, int64_t i, int64_t count)
 {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    const uint32_t mask = (1u << count) - 1u;
+    if (dtype == HOP_F32)
+        return (hop_v16)_mm512_maskz_loadu_ps((__mmask16)mask, (const float *)from + i);
+    return hop_v_widen(
+        (hop_h16)_mm256_maskz_loadu_epi16((__mmask16)mask, (const uint16_t *)from + i));
+#else
     char lanes[64] = {0};
     const size_t size = dtype == HOP_F32 ? 4 : 2;
     memcpy(lanes, (const char *)from + (size_t)i * size, (size_t)count * size);
     return hop_v_load(lanes, dtype, 0);
+#endif
 }
 
 HOP_INLINE void hop_v_store_part(void *to, enum hop_dtype dtype, int64_t i, hop_v16 value,
                                  int64_t count)
 {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    const uint32_t mask = (1u << count) - 1u;
+    if (dtype == HOP_F32)
+        _mm512_mask_storeu_ps((float *)to + i, (__mmask16)mask, (__m512)value);
+    else
+        _mm256_mask_storeu_epi16((uint16_t *)to + i, (__mmask16)mask, (__m256i)hop_v_narrow(value));
+#else
     char lanes[64];
     const size_t size = dtype == HOP_F32 ? 4 : 2;
     hop_v_store(lanes, dtype, 0, value);
     memcpy((char *)to + (size_t)i * size, lanes, (size_t)count * size);
+#endif
 }
 
 /* All 16 lanes, or what is left of n elements. */
@@ -193,14 +221,18 @@ HOP_INLINE hop_v16 hop_v_exp(hop_v16 x)
 
 HOP_INLINE void hop_v_transpose(hop_v16 r[HOP_LANES])
 {
+#pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
         HOP_V_SWAP(r, i, i + 8, HOP_V_LOW_8, HOP_V_HIGH_8);
-    for (int i = 0; i < 16; i = (i & 3) == 3 ? i + 5 : i + 1)
-        HOP_V_SWAP(r, i, i + 4, HOP_V_LOW_4, HOP_V_HIGH_4);
-    for (int i = 0; i < 16; i = (i & 1) == 1 ? i + 3 : i + 1)
-        HOP_V_SWAP(r, i, i + 2, HOP_V_LOW_2, HOP_V_HIGH_2);
-    for (int i = 0; i < 16; i += 2)
-        HOP_V_SWAP(r, i, i + 1, HOP_V_LOW_1, HOP_V_HIGH_1);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        HOP_V_SWAP(r, i / 4 * 8 + i % 4, i / 4 * 8 + i % 4 + 4, HOP_V_LOW_4, HOP_V_HIGH_4);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        HOP_V_SWAP(r, i / 2 * 4 + i % 2, i / 2 * 4 + i % 2 + 2, HOP_V_LOW_2, HOP_V_HIGH_2);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        HOP_V_SWAP(r, 2 * i, 2 * i + 1, HOP_V_LOW_1, HOP_V_HIGH_1);
 }
 
 /* 1 / (1 + e^-x) */
