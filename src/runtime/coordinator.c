@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "io/file.h"
 #include "runtime/console.h"
+#include "runtime/run_folder.h"
 
 static void show_evaluation(const char *when, const struct hop_evaluation *evaluation)
 {
@@ -161,6 +162,8 @@ static void recall_history(struct hop_coordinator *c)
 
 static hop_status train(struct hop_coordinator *c, struct hop_error *err)
 {
+    if (!c->resumed)
+        HOP_TRY(hop_run_folder_set_aside(c->directory, err));
     HOP_TRY(hop_coordinator_open_metrics(c, err));
     fill_progress(c);
     if (c->eval) {

@@ -40,7 +40,7 @@ static hop_status set_aside(const char *path, struct hop_error *err)
     }
 }
 
-static hop_status set_aside_old_checkpoints(const char *directory, struct hop_error *err)
+hop_status hop_run_folder_set_aside(const char *directory, struct hop_error *err)
 {
     hop_status status = HOP_OK;
     DIR *const folder = opendir(directory);
@@ -65,8 +65,6 @@ hop_status hop_run_folder_create(const char *directory, const struct hop_job *jo
     hop_status status = HOP_OK;
     char *config = NULL, *planned = NULL;
     HOP_TRY_DONE(hop_directory_create(directory, err));
-    if (!job->resume)
-        HOP_TRY_DONE(set_aside_old_checkpoints(directory, err));
     HOP_TRY_DONE(hop_path_join(directory, "config.yaml", &config, err));
     HOP_TRY_DONE(hop_path_join(directory, "plan.json", &planned, err));
     HOP_TRY_DONE(hop_job_save(job, config, err));

@@ -100,6 +100,8 @@ hop_status hop_coordinator_initialise(struct hop_coordinator *c, struct hop_erro
         HOP_TRY(resume(c, &found, err));
     if (found)
         return HOP_OK;
+    if (c->job.resume && c->mode == HOP_RUN_TRAIN)
+        hop_console_note("no checkpoint in %s: starting at the beginning", c->directory);
     hop_parameters_initialise(&c->state.parameters, (uint64_t)c->job.train.seed);
     if (c->job.lora.init)
         HOP_TRY(hop_adapter_load(c->job.lora.init, &c->model, &c->state.parameters, err));
