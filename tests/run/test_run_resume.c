@@ -202,8 +202,24 @@ static void test_nothing_to_resume(void **state)
 {
     (void)state;
     const char *const run = scratch("fresh");
-    run_to_end(run, "--resume");
+    const struct process done = run_to_end(run, "--resume");
+    assert_holds("resume", done.err, "no checkpoint");
     assert_same_adapter(run, whole);
+}
+
+/* A start that fails takes nothing from the run before; one that succeeds keeps its checkpoints
+ * under another name. */
+static void test_started_again(void **state)
+{
+    (void)state;
+    const char *const run = scratch("again");
+    run_to_end(run, "train.max_steps=40");
+    const struct process failed = TRAIN(job, run, cluster, "data.train=none.jsonl");
+    ASSERT_REFUSED(&failed, 2, "none.jsonl");
+    assert_true(file_exists(text("%s/checkpoint-40/trainer_state.json", run)));
+    run_to_end(run, "train.max_steps=20");
+    assert_false(file_exists(text("%s/checkpoint-40", run)));
+    assert_true(file_exists(text("%s/checkpoint-40.old-1/trainer_state.json", run)));
 }
 
 int main(void)
@@ -216,6 +232,7 @@ int main(void)
         cmocka_unit_test(test_other_devices),
         cmocka_unit_test(test_interrupted_twice),
         cmocka_unit_test(test_nothing_to_resume),
+        cmocka_unit_test(test_started_again),
         cmocka_unit_test(test_finished),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
