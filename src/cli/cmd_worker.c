@@ -66,19 +66,22 @@ static hop_status run(const struct options *options, struct hop_transport *trans
     return status;
 }
 
-/* Ranks that wait for one another give up at nearly the same time: each tells whom it waited for
- * before the first one ends them all, so that the launcher finds the rank at the end of the chain.
- */
+/* Says why this rank gives up, and waits a moment before it ends the run. MPICH's mpiexec drops
+ * words that it has not yet passed on when a rank aborts. And ranks that wait for one another give
+ * up at nearly the same time: when each has told whom it waited for, the launcher finds the rank at
+ * the end of the chain. */
 static void report(const struct hop_transport *transport, const char *device,
                    const struct hop_error *err)
 {
+    static const double forwarding = 0.2, shortest = 0.5, longest = 10;
+    const double grace = transport->timeout / 4;
     if (transport->silent < 0) {
         hop_console_error(device, err);
+        hop_clock_sleep(forwarding);
         return;
     }
-    const double grace = transport->timeout / 4;
     hop_console_silent(transport->rank, transport->silent, err);
-    hop_clock_sleep(grace < 0.5 ? 0.5 : grace > 10 ? 10 : grace);
+    hop_clock_sleep(grace < shortest ? shortest : grace > longest ? longest : grace);
 }
 
 int hop_cmd_worker(int argc, char **argv)

@@ -140,14 +140,15 @@ static void recall_evaluation(const json_t *entry, struct hop_evaluation *out)
     out->macro_f1 = json_number_value(json_object_get(entry, "eval_macro_f1"));
 }
 
-/* A resumed run ends with the summary of the whole run: its first evaluation and, where no step is left to
- * do, its last loss stand in the history. */
+/* A resumed run ends with the summary of the whole run: its first evaluation and, where no step is
+ * left to do, its last loss stand in the history. */
 static void recall_history(struct hop_coordinator *c)
 {
     size_t i;
     json_t *entry;
     bool evaluated = false;
-    json_array_foreach(c->progress.log_history, i, entry) {
+    json_array_foreach(c->progress.log_history, i, entry)
+    {
         const json_t *const loss = json_object_get(entry, "loss");
         if (loss)
             c->final_loss = json_number_value(loss);

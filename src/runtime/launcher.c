@@ -14,10 +14,12 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/string.h"
 #include "io/file.h"
 #include "report/progress.h"
 #include "runtime/console.h"
 #include "runtime/launch_command.h"
+#include "runtime/watch.h"
 
 enum { LINE_LIMIT = 8192, TAIL_LINES = 12 };
 
@@ -32,7 +34,8 @@ struct silence {
 struct follow {
     const struct hop_launch *launch;
     pid_t child;
-    int pipe; /* reading end of mpiexec's stderr */
+    int errors, results;       /* reading ends of mpiexec's stderr and stdout, -1: closed */
+    struct hop_string printed; /* on stdout so far */
     char line[LINE_LIMIT];
     size_t length;
     struct hop_progress progress;
@@ -46,7 +49,9 @@ struct follow {
     long dead_pid;              /* mpiexec named it, or 0 */
     char tail[TAIL_LINES][256]; /* last lines that were not ours */
     int tail_count;
-    int interrupts; /* seen and acted upon */
+    int interrupts;         /* seen and acted upon */
+    bool cut_off;           /* by the user, in the middle of a step */
+    struct hop_watch watch; /* of the local ranks */
 };
 
 static volatile sig_atomic_t interrupts;
@@ -59,13 +64,14 @@ static void on_interrupt(int signal_number)
 
 /* Starting */
 
-static void run_child(const struct hop_arguments *arguments, int writing_end)
+static void run_child(const struct hop_arguments *arguments, int results, int errors)
 {
     const int nothing = open("/dev/null", O_RDONLY);
     setpgid(0, 0); /* Ctrl-C reaches the launcher only, which ends the run in order */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     dup2(nothing, STDIN_FILENO);
-    dup2(writing_end, STDERR_FILENO);
+    dup2(results, STDOUT_FILENO);
+    dup2(errors, STDERR_FILENO);
     /* Idle threads of one rank must not burn the core another rank computes on. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     execvp(arguments->items[0], arguments->items);
@@ -75,21 +81,29 @@ static void run_child(const struct hop_arguments *arguments, int writing_end)
     _exit(127);
 }
 
+static hop_status open_pipe(int *reading, int *writing, struct hop_error *err)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return hop_fail(err, HOP_IO, "pipe: %s", strerror(errno));
+    *reading = ends[0];
+    *writing = ends[1];
+    return HOP_OK;
+}
+
 static hop_status start(struct follow *follow, struct hop_error *err)
 {
     struct hop_arguments arguments = {0};
-    int ends[2];
+    int errors = -1, results = -1;
+    HOP_TRY(open_pipe(&follow->errors, &errors, err));
+    HOP_TRY(open_pipe(&follow->results, &results, err));
     HOP_TRY(hop_launch_command(follow->launch, &arguments, err));
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        hop_arguments_free(&arguments);
-        return hop_fail(err, HOP_IO, "pipe: %s", strerror(errno));
-    }
     fflush(NULL);
     follow->child = fork();
     if (follow->child == 0)
-        run_child(&arguments, ends[1]);
-    close(ends[1]);
-    follow->pipe = ends[0];
+        run_child(&arguments, results, errors);
+    close(errors);
+    close(results);
     hop_arguments_free(&arguments);
     return follow->child < 0 ? hop_fail(err, HOP_IO, "fork: %s", strerror(errno)) : HOP_OK;
 }
@@ -105,13 +119,22 @@ static bool after(const char *line, const char *prefix, const char **rest)
     return true;
 }
 
+static bool is_local(const struct follow *follow, int rank)
+{
+    const int32_t device = follow->launch->ranks->device_of[rank];
+    return device < 0 || hop_device_is_local(&follow->launch->job->cluster.devices[device]);
+}
+
 static void take_hello(struct follow *follow, const char *text)
 {
     int rank;
     long pid;
     if (sscanf(text, "%d %*s %ld", &rank, &pid) == 2 && rank >= 0 &&
-        rank < follow->launch->ranks->count)
+        rank < follow->launch->ranks->count) {
         follow->pids[rank] = pid;
+        if (is_local(follow, rank))
+            hop_watch_add(&follow->watch, pid, rank);
+    }
 }
 
 /* The first error is the cause; later ones are ranks that noticed it. */
@@ -226,36 +249,68 @@ static void act_on_interrupts(struct follow *follow)
         follow->interrupts++;
         if (follow->interrupts == 1 && follow->launch->mode == HOP_RUN_TRAIN)
             ask_to_stop(follow);
-        else
+        else {
+            follow->cut_off = true;
             kill(-follow->child, SIGTERM);
+        }
     }
 }
 
-static void follow_output(struct follow *follow)
+static void close_end(int *end)
+{
+    if (*end >= 0)
+        close(*end);
+    *end = -1;
+}
+
+/* Bytes read, 0 when there are none now; the end is closed when there will be none. */
+static size_t take_ready(int *end, char *bytes, size_t size)
+{
+    const ssize_t n = read(*end, bytes, size);
+    if (n == 0 || (n < 0 && errno != EINTR))
+        close_end(end);
+    return n > 0 ? (size_t)n : 0;
+}
+
+static hop_status follow_output(struct follow *follow, struct hop_error *err)
 {
     char bytes[4096];
-    for (;;) {
-        struct pollfd ready = {.fd = follow->pipe, .events = POLLIN};
-        const int n = poll(&ready, 1, 200);
+    while (follow->errors >= 0 || follow->results >= 0) {
+        struct pollfd ready[] = {{.fd = follow->errors, .events = POLLIN},
+                                 {.fd = follow->results, .events = POLLIN}};
+        const int n = poll(ready, 2, 200);
         act_on_interrupts(follow);
-        if (n <= 0)
-            continue;
-        const ssize_t got = read(follow->pipe, bytes, sizeof bytes);
-        if (got > 0)
-            take_bytes(follow, bytes, (size_t)got);
-        else if (got == 0 || errno != EINTR)
-            return;
+        if (n > 0 && ready[0].revents)
+            take_bytes(follow, bytes, take_ready(&follow->errors, bytes, sizeof bytes));
+        if (n > 0 && ready[1].revents) {
+            const size_t got = take_ready(&follow->results, bytes, sizeof bytes);
+            HOP_TRY(hop_string_append(&follow->printed, bytes, got, err));
+        }
     }
+    return HOP_OK;
 }
 
 /* Ending */
 
+/* Open MPI names the rank. MPICH gives the process id of any of those that are dead by then, so
+ * that of local ones the order in which they ended tells more. */
 static int find_dead_rank(const struct follow *follow)
 {
-    for (int r = 0; follow->dead_pid && r < follow->launch->ranks->count; r++)
+    if (follow->dead_rank >= 0)
+        return follow->dead_rank;
+    const int first = hop_watch_first(&follow->watch);
+    for (int r = 0; first < 0 && follow->dead_pid && r < follow->launch->ranks->count; r++)
         if (follow->pids[r] == follow->dead_pid)
             return r;
-    return follow->dead_rank;
+    return first;
+}
+
+/* MPICH's mpiexec speaks of a dead rank on stdout. */
+static void search_printed(struct follow *follow)
+{
+    char *rest = follow->printed.data;
+    for (char *line; (line = strtok_r(rest, "\n", &rest)) != NULL;)
+        take_foreign_line(follow, line);
 }
 
 static void print_tail(const struct follow *follow)
@@ -265,8 +320,13 @@ static void print_tail(const struct follow *follow)
         fprintf(stderr, "  %s\n", follow->tail[i % TAIL_LINES]);
 }
 
-static hop_status explain_death(const struct follow *follow, int status, struct hop_error *err)
+static hop_status explain_death(struct follow *follow, int status, struct hop_error *err)
 {
+    if (follow->cut_off)
+        return hop_fail(err, HOP_PEER,
+                        "ended by an interrupt; continue from the last checkpoint with "
+                        "--resume");
+    search_printed(follow);
     const int rank = find_dead_rank(follow);
     const int32_t device = rank >= 0 && rank < follow->launch->ranks->count
                                ? follow->launch->ranks->device_of[rank]
@@ -277,8 +337,6 @@ static hop_status explain_death(const struct follow *follow, int status, struct 
             "device %s (rank %d) died; the run ended. Continue from the last checkpoint with "
             "--resume",
             follow->launch->job->cluster.devices[device].name, rank);
-    if (follow->interrupts)
-        return hop_fail(err, HOP_PEER, "ended by the second interrupt");
     print_tail(follow);
     return hop_fail(err, HOP_PEER, "mpiexec ended with status %d (its last words stand above)",
                     WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
@@ -310,8 +368,10 @@ static hop_status conclude(struct follow *follow, struct hop_error *err)
         return reported(follow, err);
     if (follow->first_silence >= 0)
         return explain_silence(follow, err);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        fwrite(hop_string_text(&follow->printed), 1, follow->printed.length, stdout);
         return HOP_OK;
+    }
     return explain_death(follow, status, err);
 }
 
@@ -334,6 +394,8 @@ hop_status hop_launch_run(const struct hop_launch *launch, struct hop_error *err
     follow->launch = launch;
     follow->dead_rank = -1;
     follow->first_silence = -1;
+    hop_watch_open(&follow->watch);
+    follow->errors = follow->results = -1;
     watch_terminal(&follow->progress);
     interrupts = 0;
     forget_request(launch);
@@ -343,13 +405,16 @@ hop_status hop_launch_run(const struct hop_launch *launch, struct hop_error *err
     HOP_TRY_DONE(
         hop_calloc(&follow->silences, (size_t)launch->ranks->count, sizeof *follow->silences, err));
     HOP_TRY_DONE(start(follow, err));
-    follow_output(follow);
-    close(follow->pipe);
+    HOP_TRY_DONE(follow_output(follow, err));
     HOP_TRY_DONE(conclude(follow, err));
 done:
     forget_request(launch);
     sigaction(SIGINT, &old_interrupt, NULL);
     sigaction(SIGTERM, &old_terminate, NULL);
+    close_end(&follow->errors);
+    close_end(&follow->results);
+    hop_string_free(&follow->printed);
+    hop_watch_close(&follow->watch);
     free(follow->pids);
     free(follow->silences);
     free(follow);
