@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "io/json.h"
 #include "model/adapter.h"
@@ -48,6 +49,15 @@ static hop_status adopt_adapter(struct hop_job *job, struct hop_error *err)
     return HOP_OK;
 }
 
+static void warn_of_ignored_keys(const struct hop_job *job, const struct hop_strategy *strategy)
+{
+    if (job->plan.blocks && !strategy->uses_fixed_blocks)
+        hop_warn("plan.blocks has no meaning for strategy %s", strategy->name);
+    if (job->zo.blocks && !strategy->uses_zo_blocks)
+        hop_warn("zo.blocks has no meaning for strategy %s: there the devices decide",
+                 strategy->name);
+}
+
 static hop_status ask_strategy(const struct hop_job *job, const struct hop_model_config *model,
                                struct hop_plan *out, struct hop_error *err)
 {
@@ -55,6 +65,7 @@ static hop_status ask_strategy(const struct hop_job *job, const struct hop_model
     const struct hop_strategy *strategy;
     int32_t *fixed = NULL;
     HOP_TRY_DONE(hop_strategy_find(job->strategy, &strategy, err));
+    warn_of_ignored_keys(job, strategy);
     if (job->plan.blocks) {
         HOP_TRY_DONE(hop_calloc(&fixed, job->cluster.count, sizeof *fixed, err));
         HOP_TRY_DONE(hop_fixed_blocks_parse(job->plan.blocks, "job", &job->cluster, fixed, err));

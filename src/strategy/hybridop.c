@@ -132,6 +132,7 @@ done:
 const struct hop_strategy hop_strategy_hybridop = {
     .name = "hybridop",
     .summary = "BP-free devices in front estimate gradients, BP-capable ones behind run backward",
+    .uses_fixed_blocks = true,
     .plan = plan_hybridop,
     .schedule = hop_schedule_greedy,
 };

@@ -60,6 +60,7 @@ static hop_status plan_single(const struct hop_plan_request *request, struct hop
 const struct hop_strategy hop_strategy_single = {
     .name = "single",
     .summary = "everything on the first BP-capable device",
+    .uses_zo_blocks = true,
     .plan = plan_single,
     .schedule = hop_schedule_greedy,
 };

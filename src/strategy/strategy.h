@@ -3,6 +3,7 @@
 #ifndef HOP_STRATEGY_STRATEGY_H
 #define HOP_STRATEGY_STRATEGY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,7 @@ struct hop_plan_request {
 struct hop_strategy {
     const char *name;
     const char *summary; /* one line for --help */
+    bool uses_fixed_blocks, uses_zo_blocks; /* else those fields of a request are ignored */
     /* Fills *out (hop_plan_free() releases it). HOP_INFEASIBLE or HOP_INPUT with the reason. */
     hop_status (*plan)(const struct hop_plan_request *request, struct hop_plan *out,
                        struct hop_error *err);
