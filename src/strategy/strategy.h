@@ -26,7 +26,7 @@ struct hop_plan_request {
 
 struct hop_strategy {
     const char *name;
-    const char *summary; /* one line for --help */
+    const char *summary;                    /* one line for --help */
     bool uses_fixed_blocks, uses_zo_blocks; /* else those fields of a request are ignored */
     /* Fills *out (hop_plan_free() releases it). HOP_INFEASIBLE or HOP_INPUT with the reason. */
     hop_status (*plan)(const struct hop_plan_request *request, struct hop_plan *out,
