@@ -3,13 +3,13 @@
 # without backward, and show what it has learned.
 #
 #   tools/demo.sh          200 steps, all evaluation rows
-#   tools/demo.sh --short  40 steps, 300 evaluation rows (for continuous integration)
+#   tools/demo.sh --short  120 steps, 300 evaluation rows (for continuous integration)
 set -eu
 cd "$(dirname "$0")/.."
 hybridop=${HYBRIDOP:-build/hybridop}
 job=examples/demo/job.yaml
 short=""
-[ "${1:-}" = --short ] && short="--set train.max_steps=40 --set data.eval_limit=300"
+[ "${1:-}" = --short ] && short="--set train.max_steps=120 --set data.eval_limit=300"
 
 tools/gloss-data.sh examples/demo/data
 echo "Two BP-free processes (npu0, npu1) hold the first blocks, two BP-capable ones (gpu0, gpu1) the rest."

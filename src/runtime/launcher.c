@@ -18,17 +18,10 @@
 #include "io/file.h"
 #include "report/progress.h"
 #include "runtime/console.h"
+#include "runtime/diagnosis.h"
 #include "runtime/launch_command.h"
-#include "runtime/watch.h"
 
-enum { LINE_LIMIT = 8192, TAIL_LINES = 12 };
-
-/* A rank that gave up waiting for another. */
-struct silence {
-    bool reported;
-    int peer;
-    char text[1024];
-};
+enum { LINE_LIMIT = 8192 };
 
 /* A run being followed. */
 struct follow {
@@ -39,19 +32,9 @@ struct follow {
     char line[LINE_LIMIT];
     size_t length;
     struct hop_progress progress;
-    long *pids;               /* (ranks), 0: not yet heard of */
-    struct silence *silences; /* (ranks) */
-    int first_silence;        /* rank that reported first, -1: none */
-    bool failed;              /* a rank said why */
-    int exit_code;            /* that it gave */
-    char reason[1024];
-    int dead_rank;              /* mpiexec named it, or -1 */
-    long dead_pid;              /* mpiexec named it, or 0 */
-    char tail[TAIL_LINES][256]; /* last lines that were not ours */
-    int tail_count;
-    int interrupts;         /* seen and acted upon */
-    bool cut_off;           /* by the user, in the middle of a step */
-    struct hop_watch watch; /* of the local ranks */
+    struct hop_diagnosis *diagnosis;
+    int interrupts; /* seen and acted upon */
+    bool cut_off;   /* by the user, in the middle of a step */
 };
 
 static volatile sig_atomic_t interrupts;
@@ -119,81 +102,21 @@ static bool after(const char *line, const char *prefix, const char **rest)
     return true;
 }
 
-static bool is_local(const struct follow *follow, int rank)
-{
-    const int32_t device = follow->launch->ranks->device_of[rank];
-    return device < 0 || hop_device_is_local(&follow->launch->job->cluster.devices[device]);
-}
-
-static void take_hello(struct follow *follow, const char *text)
-{
-    int rank;
-    long pid;
-    if (sscanf(text, "%d %*s %ld", &rank, &pid) == 2 && rank >= 0 &&
-        rank < follow->launch->ranks->count) {
-        follow->pids[rank] = pid;
-        if (is_local(follow, rank))
-            hop_watch_add(&follow->watch, pid, rank);
-    }
-}
-
-/* The first error is the cause; later ones are ranks that noticed it. */
-static void take_error(struct follow *follow, const char *text)
-{
-    char *rest;
-    const long code = strtol(text, &rest, 10);
-    if (follow->failed)
-        return;
-    follow->failed = true;
-    follow->exit_code = (int)code;
-    snprintf(follow->reason, sizeof follow->reason, "%s", *rest == ' ' ? rest + 1 : rest);
-}
-
-static void take_silence(struct follow *follow, const char *text)
-{
-    int rank, peer, length = 0;
-    if (sscanf(text, "%d %d %n", &rank, &peer, &length) != 2 || length == 0 || rank < 0 ||
-        rank >= follow->launch->ranks->count || peer < 0 || peer >= follow->launch->ranks->count)
-        return;
-    struct silence *const silence = &follow->silences[rank];
-    silence->reported = true;
-    silence->peer = peer;
-    snprintf(silence->text, sizeof silence->text, "%s", text + length);
-    if (follow->first_silence < 0)
-        follow->first_silence = rank;
-}
-
 static void take_own_line(struct follow *follow, const char *text)
 {
     const char *rest;
     struct hop_progress_line progress;
     if (after(text, "hello ", &rest))
-        take_hello(follow, rest);
+        hop_diagnosis_hello(follow->diagnosis, rest);
     else if (after(text, "error ", &rest))
-        take_error(follow, rest);
+        hop_diagnosis_error(follow->diagnosis, rest);
     else if (after(text, "silent ", &rest))
-        take_silence(follow, rest);
+        hop_diagnosis_silent(follow->diagnosis, rest);
     else if (after(text, "note ", &rest)) {
         hop_progress_break(&follow->progress);
         hop_note("%s", rest);
     } else if (after(text, "progress ", &rest) && hop_console_parse_progress(rest, &progress))
         hop_progress_show(&follow->progress, &progress);
-}
-
-/* What Open MPI ("process rank 2 with PID ...") and MPICH ("PID 123 RUNNING AT ...") say of a dead
- * rank. */
-static void take_foreign_line(struct follow *follow, const char *line)
-{
-    const char *found = strstr(line, "process rank ");
-    if (found)
-        sscanf(found, "process rank %d", &follow->dead_rank);
-    found = strstr(line, "PID ");
-    if (found && strstr(line, "RUNNING AT"))
-        sscanf(found, "PID %ld", &follow->dead_pid);
-    char *const kept = follow->tail[follow->tail_count++ % TAIL_LINES];
-    const size_t n = strnlen(line, sizeof follow->tail[0] - 1);
-    memcpy(kept, line, n);
-    kept[n] = '\0';
 }
 
 static void take_line(struct follow *follow)
@@ -203,7 +126,7 @@ static void take_line(struct follow *follow)
     if (own)
         take_own_line(follow, own + strlen(HOP_CONSOLE_MARK));
     else if (follow->line[0])
-        take_foreign_line(follow, follow->line);
+        hop_diagnosis_foreign(follow->diagnosis, follow->line);
 }
 
 static void take_bytes(struct follow *follow, const char *bytes, size_t n)
@@ -292,70 +215,12 @@ static hop_status follow_output(struct follow *follow, struct hop_error *err)
 
 /* Ending */
 
-/* Open MPI names the rank. MPICH gives the process id of any of those that are dead by then, so
- * that of local ones the order in which they ended tells more. */
-static int find_dead_rank(const struct follow *follow)
-{
-    if (follow->dead_rank >= 0)
-        return follow->dead_rank;
-    const int first = hop_watch_first(&follow->watch);
-    for (int r = 0; first < 0 && follow->dead_pid && r < follow->launch->ranks->count; r++)
-        if (follow->pids[r] == follow->dead_pid)
-            return r;
-    return first;
-}
-
 /* MPICH's mpiexec speaks of a dead rank on stdout. */
 static void search_printed(struct follow *follow)
 {
     char *rest = follow->printed.data;
     for (char *line; (line = strtok_r(rest, "\n", &rest)) != NULL;)
-        take_foreign_line(follow, line);
-}
-
-static void print_tail(const struct follow *follow)
-{
-    const int kept = follow->tail_count < TAIL_LINES ? follow->tail_count : TAIL_LINES;
-    for (int i = follow->tail_count - kept; i < follow->tail_count; i++)
-        fprintf(stderr, "  %s\n", follow->tail[i % TAIL_LINES]);
-}
-
-static hop_status explain_death(struct follow *follow, int status, struct hop_error *err)
-{
-    if (follow->cut_off)
-        return hop_fail(err, HOP_PEER,
-                        "ended by an interrupt; continue from the last checkpoint with "
-                        "--resume");
-    search_printed(follow);
-    const int rank = find_dead_rank(follow);
-    const int32_t device = rank >= 0 && rank < follow->launch->ranks->count
-                               ? follow->launch->ranks->device_of[rank]
-                               : -1;
-    if (device >= 0)
-        return hop_fail(
-            err, HOP_PEER,
-            "device %s (rank %d) died; the run ended. Continue from the last checkpoint with "
-            "--resume",
-            follow->launch->job->cluster.devices[device].name, rank);
-    print_tail(follow);
-    return hop_fail(err, HOP_PEER, "mpiexec ended with status %d (its last words stand above)",
-                    WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
-}
-
-static hop_status reported(const struct follow *follow, struct hop_error *err)
-{
-    return hop_fail(err, follow->exit_code == 2 ? HOP_INPUT : HOP_PEER, "%s", follow->reason);
-}
-
-/* From the first that gave up along who waited for whom to the one that did not report: it is
- * stuck. */
-static hop_status explain_silence(const struct follow *follow, struct hop_error *err)
-{
-    const struct silence *silence = &follow->silences[follow->first_silence];
-    for (int i = 0; i < follow->launch->ranks->count; i++)
-        if (follow->silences[silence->peer].reported)
-            silence = &follow->silences[silence->peer];
-    return hop_fail(err, HOP_PEER, "%s", silence->text);
+        hop_diagnosis_foreign(follow->diagnosis, line);
 }
 
 static hop_status conclude(struct follow *follow, struct hop_error *err)
@@ -364,15 +229,16 @@ static hop_status conclude(struct follow *follow, struct hop_error *err)
     while (waitpid(follow->child, &status, 0) < 0 && errno == EINTR)
         continue;
     hop_progress_break(&follow->progress);
-    if (follow->failed)
-        return reported(follow, err);
-    if (follow->first_silence >= 0)
-        return explain_silence(follow, err);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    const bool reported = hop_diagnosis_reported(follow->diagnosis);
+    if (!reported && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         fwrite(hop_string_text(&follow->printed), 1, follow->printed.length, stdout);
         return HOP_OK;
     }
-    return explain_death(follow, status, err);
+    if (!reported && follow->cut_off)
+        return hop_fail(err, HOP_PEER,
+                        "ended by an interrupt; continue from the last checkpoint with --resume");
+    search_printed(follow);
+    return hop_diagnosis_conclude(follow->diagnosis, status, err);
 }
 
 static void watch_terminal(struct hop_progress *progress)
@@ -392,18 +258,13 @@ hop_status hop_launch_run(const struct hop_launch *launch, struct hop_error *err
     struct follow *follow = NULL;
     HOP_TRY(hop_calloc(&follow, 1, sizeof *follow, err));
     follow->launch = launch;
-    follow->dead_rank = -1;
-    follow->first_silence = -1;
-    hop_watch_open(&follow->watch);
     follow->errors = follow->results = -1;
     watch_terminal(&follow->progress);
     interrupts = 0;
     forget_request(launch);
     sigaction(SIGINT, &action, &old_interrupt);
     sigaction(SIGTERM, &action, &old_terminate);
-    HOP_TRY_DONE(hop_calloc(&follow->pids, (size_t)launch->ranks->count, sizeof(long), err));
-    HOP_TRY_DONE(
-        hop_calloc(&follow->silences, (size_t)launch->ranks->count, sizeof *follow->silences, err));
+    HOP_TRY_DONE(hop_diagnosis_create(launch, &follow->diagnosis, err));
     HOP_TRY_DONE(start(follow, err));
     HOP_TRY_DONE(follow_output(follow, err));
     HOP_TRY_DONE(conclude(follow, err));
@@ -414,9 +275,7 @@ done:
     close_end(&follow->errors);
     close_end(&follow->results);
     hop_string_free(&follow->printed);
-    hop_watch_close(&follow->watch);
-    free(follow->pids);
-    free(follow->silences);
+    hop_diagnosis_free(follow->diagnosis);
     free(follow);
     return status;
 }
