@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/random.h"
@@ -249,7 +250,8 @@ static hop_status run(void *options, struct hop_error *err)
     hop_status status = load(&g, err);
     if (status == HOP_OK)
         status = generate(&g, err);
-    if (status == HOP_OK)
+    /* The continuation only: a line break is for a prompt that follows on a terminal. */
+    if (status == HOP_OK && isatty(STDOUT_FILENO))
         printf("\n");
     unload(&g);
     return status;

@@ -224,6 +224,10 @@ static const struct hop_field zo_fields[] = {
      .type = HOP_FIELD_ANY,
      .offset = AT(zo.early_exit),
      .help = "only 0 (off) or auto, which is off, in this version"},
+    {.key = "exit_base",
+     .type = HOP_FIELD_STRING,
+     .offset = AT(zo.exit_base),
+     .help = "belongs to the early exit: not in this version"},
     {.key = "estimator",
      .type = HOP_FIELD_STRING,
      .offset = AT(zo.estimator),
@@ -249,7 +253,7 @@ static const struct hop_field plan_fields[] = {
      .type = HOP_FIELD_STRING,
      .offset = AT(plan.devices),
      .fallback_text = "all",
-     .help = "only `all` in this version"},
+     .help = "all, or auto, which leaves none out in this version"},
     {.key = "micro_batches",
      .type = HOP_FIELD_INT,
      .offset = AT(plan.micro_batches),
@@ -324,10 +328,22 @@ static hop_status only(const char *value, const char *allowed, const char *where
                     value, allowed);
 }
 
+/* auto may leave devices out; the proportional split never does. */
+static hop_status check_devices(const struct hop_job *job, const char *where, struct hop_error *err)
+{
+    if (strcmp(job->plan.devices, "all") == 0 || strcmp(job->plan.devices, "auto") == 0)
+        return HOP_OK;
+    return hop_fail(err, HOP_INPUT, "%s: plan.devices: expected all or auto, found '%s'", where,
+                    job->plan.devices);
+}
+
 static hop_status check_early_exit(const struct hop_job *job, const char *where,
                                    struct hop_error *err)
 {
     const json_t *const value = job->zo.early_exit;
+    if (job->zo.exit_base)
+        return hop_fail(err, HOP_UNSUPPORTED,
+                        "%s: zo.exit_base: exit probes are not supported; leave it out", where);
     if (!value || (json_is_integer(value) && json_integer_value(value) == 0) ||
         (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0))
         return HOP_OK;
@@ -372,7 +388,7 @@ static hop_status check(struct hop_job *job, const char *where, struct hop_error
                         where, job->lora.dropout);
     HOP_TRY(only(job->zo.estimator, "difference", where, "zo.estimator", err));
     HOP_TRY(only(job->zo.directions, "shared", where, "zo.directions", err));
-    HOP_TRY(only(job->plan.devices, "all", where, "plan.devices", err));
+    HOP_TRY(check_devices(job, where, err));
     HOP_TRY(check_early_exit(job, where, err));
     HOP_TRY(read_zo_blocks(job, where, err));
     if (job->plan.micro_batches > job->train.batch_size)

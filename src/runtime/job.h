@@ -43,7 +43,7 @@ struct hop_job {
         double epsilon, learning_rate; /* learning_rate 0: as train.learning_rate */
         json_t *early_exit, *blocks;
         int32_t lo, hi; /* from blocks: those of `single` that are zeroth-order */
-        char *estimator, *directions;
+        char *estimator, *directions, *exit_base;
     } zo;
     struct { /* plan */
         json_t *blocks;
