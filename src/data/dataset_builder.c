@@ -52,6 +52,34 @@ void hop_builder_free(struct hop_builder *builder)
     *builder = (struct hop_builder){0};
 }
 
+/* Whether answers stand behind a space is seen only in the rows: room is made for either form. */
+static hop_status measure_form(struct hop_builder *b, const char *space, const char *name,
+                               struct hop_error *err)
+{
+    struct hop_string form = {0};
+    struct hop_ids ids = {0};
+    hop_status status = hop_string_printf(&form, err, "%s%s", space, name);
+    if (status == HOP_OK)
+        status = hop_tokenizer_encode(b->tokenizer, form.data, form.length, false, &ids, err);
+    const size_t tokens = ids.count + (b->options->eos >= 0);
+    if (status == HOP_OK && tokens > b->longest_answer)
+        b->longest_answer = tokens;
+    hop_string_free(&form);
+    hop_ids_free(&ids);
+    return status;
+}
+
+hop_status hop_builder_set_labels(struct hop_builder *builder, const char *const *names,
+                                  size_t count, struct hop_error *err)
+{
+    HOP_TRY(hop_label_set_create(names, count, &builder->candidates, err));
+    for (size_t i = 0; builder->tokenizer && i < count; i++) {
+        HOP_TRY(measure_form(builder, "", builder->candidates.names[i], err));
+        HOP_TRY(measure_form(builder, " ", builder->candidates.names[i], err));
+    }
+    return HOP_OK;
+}
+
 bool hop_builder_full(const struct hop_builder *builder)
 {
     const size_t limit = builder->options->limit;
@@ -149,16 +177,25 @@ static void remove_range(struct hop_ids *ids, size_t begin, size_t n)
     ids->count -= n;
 }
 
+/* Tokens the prompt is too long by. In a label task it leaves room for the longest answer, not for
+ * the row's own: else the length of a cut prompt would give the answer away. */
+static size_t prompt_excess(const struct hop_builder *b, size_t prompt)
+{
+    const size_t limit = (size_t)b->options->max_length, answer = b->ids.count - prompt;
+    const size_t room = answer > b->longest_answer ? answer : b->longest_answer;
+    return prompt + room > limit ? prompt + room - limit : 0;
+}
+
 /* Shortens the row to max_length: first the masked prompt behind BOS, then the end. */
 static bool cut(struct hop_builder *b)
 {
     const size_t limit = (size_t)b->options->max_length, front = kept_front(b);
-    if (b->options->max_length <= 0 || b->ids.count <= limit)
-        return false;
     size_t masked = 0;
+    if (b->options->max_length <= 0)
+        return false;
     while (masked < b->labels.count && b->labels.data[masked] == HOP_LABEL_IGNORED)
         masked++;
-    const size_t over = b->ids.count - limit, prompt = masked > front ? masked - front : 0;
+    const size_t over = prompt_excess(b, masked), prompt = masked > front ? masked - front : 0;
     const size_t dropped = over < prompt ? over : prompt;
     if (dropped) {
         remove_range(&b->ids, front, dropped);
@@ -166,7 +203,7 @@ static bool cut(struct hop_builder *b)
     }
     if (b->ids.count > limit)
         b->ids.count = b->labels.count = limit;
-    return true;
+    return over > 0;
 }
 
 /* Labels that count, and where the first of them is. */

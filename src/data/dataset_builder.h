@@ -17,6 +17,7 @@ struct hop_builder {
     struct hop_ids bos;         /* what the post-processor puts in front of a text */
     struct hop_ids ids, labels; /* the row being built */
     struct hop_label_set candidates;
+    size_t longest_answer; /* tokens of the longest candidate with EOS; 0 without candidates */
 };
 
 /* A row as a task reader found it. */
@@ -30,6 +31,10 @@ hop_status hop_builder_init(struct hop_builder *builder, const char *path,
                             struct hop_tokenizer *tokenizer,
                             const struct hop_dataset_options *options, struct hop_error *err);
 void hop_builder_free(struct hop_builder *builder);
+
+/* The candidate answers of a label task; before the first row. */
+hop_status hop_builder_set_labels(struct hop_builder *builder, const char *const *names,
+                                  size_t count, struct hop_error *err);
 
 /* Enough rows were read. */
 bool hop_builder_full(const struct hop_builder *builder);

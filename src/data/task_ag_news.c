@@ -98,7 +98,7 @@ hop_status hop_task_ag_news_read(struct hop_builder *builder, struct hop_error *
         return hop_fail(err, HOP_INPUT,
                         "data.labels has no effect on ag_news, whose labels are known; remove it");
     HOP_TRY(is_json(builder->path, &json, err));
-    HOP_TRY(hop_label_set_create(topics, TOPICS, &builder->candidates, err));
+    HOP_TRY(hop_builder_set_labels(builder, topics, TOPICS, err));
     if (json)
         return hop_jsonl_read(builder->path, add_json_row, builder, err);
     return hop_csv_read(builder->path, add_csv_row, builder, err);

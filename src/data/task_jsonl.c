@@ -111,7 +111,6 @@ hop_status hop_task_jsonl_read(struct hop_builder *builder, struct hop_error *er
 {
     const struct hop_dataset_options *const options = builder->options;
     if (options->label_count)
-        HOP_TRY(
-            hop_label_set_create(options->labels, options->label_count, &builder->candidates, err));
+        HOP_TRY(hop_builder_set_labels(builder, options->labels, options->label_count, err));
     return hop_jsonl_read(builder->path, add_row, builder, err);
 }

@@ -213,6 +213,37 @@ static void test_prompt_and_completion(void **state)
     hop_tokenizer_free(t);
 }
 
+/* A cut prompt must be as long for a short answer as for a long one, or its length tells the
+ * answer. */
+static void test_cut_does_not_tell_the_answer(void **state)
+{
+    (void)state;
+    static const char *const labels[] = {"yes", "certainly not, never"};
+    struct hop_tokenizer *const t = tokenizer();
+    if (!t)
+        skip();
+    struct hop_dataset_options with = options(20);
+    with.eos = EOS;
+    with.labels = labels;
+    with.label_count = 2;
+    static const char prompt[] = "one two three four five six seven eight nine ten eleven twelve "
+                                 "thirteen fourteen fifteen sixteen";
+    char rows[1024];
+    snprintf(rows, sizeof rows,
+             "{\"prompt\": \"%s\", \"completion\": \" %s\"}\n"
+             "{\"prompt\": \"%s\", \"completion\": \" %s\"}\n",
+             prompt, labels[0], prompt, labels[1]);
+    struct hop_dataset *const d = load(rows, t, with);
+    assert_int_equal(d->truncated, 2);
+    assert_int_equal(d->examples[0].prompt_length, d->examples[1].prompt_length);
+    assert_true(d->examples[0].length < d->examples[1].length);
+    assert_true(d->examples[1].length <= 20);
+    for (int32_t i = 0; i < d->examples[0].prompt_length; i++)
+        assert_int_equal(d->examples[0].ids[i], d->examples[1].ids[i]);
+    hop_dataset_free(d);
+    hop_tokenizer_free(t);
+}
+
 static void test_cut_keeps_bos_and_answer(void **state)
 {
     (void)state;
@@ -372,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_prompt_and_completion),
+        cmocka_unit_test(test_cut_does_not_tell_the_answer),
         cmocka_unit_test(test_cut_keeps_bos_and_answer),
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_ag_news),
