@@ -186,24 +186,60 @@ static size_t prompt_excess(const struct hop_builder *b, size_t prompt)
     return prompt + room > limit ? prompt + room - limit : 0;
 }
 
-/* Shortens the row to max_length: first the masked prompt behind BOS, then the end. */
-static bool cut(struct hop_builder *b)
+/* How many tokens in front of `end` hold the last `bytes` bytes of the prompt. */
+static hop_status count_question(const struct hop_builder *b, size_t end, size_t bytes,
+                                 size_t *tokens, struct hop_error *err)
 {
-    const size_t limit = (size_t)b->options->max_length, front = kept_front(b);
+    hop_status status = HOP_OK;
+    struct hop_string text = {0};
+    *tokens = 0;
+    while (status == HOP_OK && text.length < bytes && *tokens < end) {
+        ++*tokens;
+        text.length = 0;
+        status = hop_tokenizer_decode(b->tokenizer, b->ids.data + end - *tokens, *tokens, false,
+                                      &text, err);
+    }
+    hop_string_free(&text);
+    return status;
+}
+
+/* Takes `over` tokens out of the prompt, which ends at `end`: behind BOS, or, where a question of
+ * that many bytes closes the prompt, right in front of it, so that a text loses its end and not its
+ * head. */
+static hop_status cut_prompt(struct hop_builder *b, size_t end, size_t over, size_t question,
+                             struct hop_error *err)
+{
+    const size_t front = kept_front(b);
+    size_t kept = 0;
+    if (question)
+        HOP_TRY(count_question(b, end, question, &kept, err));
+    if (end <= front + kept)
+        return HOP_OK;
+    const size_t room = end - front - kept, dropped = over < room ? over : room;
+    const size_t begin = kept ? end - kept - dropped : front;
+    remove_range(&b->ids, begin, dropped);
+    remove_range(&b->labels, begin, dropped);
+    return HOP_OK;
+}
+
+/* Shortens the row to max_length: first the masked prompt, then the end. */
+static hop_status cut(struct hop_builder *b, size_t question, bool *was_cut, struct hop_error *err)
+{
+    const size_t limit = (size_t)b->options->max_length;
     size_t masked = 0;
+    *was_cut = false;
     if (b->options->max_length <= 0)
-        return false;
+        return HOP_OK;
     while (masked < b->labels.count && b->labels.data[masked] == HOP_LABEL_IGNORED)
         masked++;
-    const size_t over = prompt_excess(b, masked), prompt = masked > front ? masked - front : 0;
-    const size_t dropped = over < prompt ? over : prompt;
-    if (dropped) {
-        remove_range(&b->ids, front, dropped);
-        remove_range(&b->labels, front, dropped);
-    }
+    const size_t over = prompt_excess(b, masked);
+    if (over == 0)
+        return HOP_OK;
+    *was_cut = true;
+    HOP_TRY(cut_prompt(b, masked, over, question, err));
     if (b->ids.count > limit)
         b->ids.count = b->labels.count = limit;
-    return over > 0;
+    return HOP_OK;
 }
 
 /* Labels that count, and where the first of them is. */
@@ -241,13 +277,14 @@ static hop_status store(struct hop_builder *b, size_t first, size_t labelled, in
     return HOP_OK;
 }
 
-static hop_status keep_row(struct hop_builder *b, size_t line, int32_t answer,
+static hop_status keep_row(struct hop_builder *b, size_t line, size_t question, int32_t answer,
                            struct hop_error *err)
 {
     size_t first;
+    bool was_cut;
     b->dataset->rows++;
     HOP_TRY(check_tokens(b, line, err));
-    const bool was_cut = cut(b);
+    HOP_TRY(cut(b, question, &was_cut, err));
     const size_t labelled = count_labels(&b->labels, &first);
     if (labelled == 0) {
         b->dataset->unlabeled++;
@@ -285,7 +322,7 @@ hop_status hop_builder_add_pair(struct hop_builder *builder, const struct hop_pa
     HOP_TRY(encode(builder, pair->line, pair->completion, pair->completion_length, err));
     HOP_TRY(append_eos(builder, begin, err));
     HOP_TRY(mask_before(builder, begin, err));
-    return keep_row(builder, pair->line, answer, err);
+    return keep_row(builder, pair->line, pair->question_length, answer, err);
 }
 
 static hop_status refuse_unlabelled_kind(const struct hop_builder *b, size_t line,
@@ -305,13 +342,13 @@ hop_status hop_builder_add_text(struct hop_builder *builder, size_t line, const 
     HOP_TRY(encode_first(builder, line, text, length, err));
     HOP_TRY(append_eos(builder, 0, err));
     HOP_TRY(mask_before(builder, 0, err));
-    return keep_row(builder, line, -1, err);
+    return keep_row(builder, line, 0, -1, err);
 }
 
 hop_status hop_builder_add_tokens(struct hop_builder *builder, size_t line, struct hop_error *err)
 {
     HOP_TRY(refuse_unlabelled_kind(builder, line, err));
-    return keep_row(builder, line, -1, err);
+    return keep_row(builder, line, 0, -1, err);
 }
 
 /* Candidates become tokens just as completions do. */

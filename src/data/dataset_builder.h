@@ -25,6 +25,8 @@ struct hop_pair {
     size_t line;
     const char *prompt, *completion;
     size_t prompt_length, completion_length;
+    size_t question_length; /* bytes at the prompt's end that a cut spares: what is asked about the
+                               text before it; 0: a cut takes the prompt's beginning */
 };
 
 hop_status hop_builder_init(struct hop_builder *builder, const char *path,

@@ -16,13 +16,15 @@ static hop_status add_item(struct hop_builder *b, size_t line, const char *text,
 {
     struct hop_string prompt = {0}, completion = {0};
     hop_status status;
-    HOP_TRY_DONE(hop_string_printf(&prompt, err, "%s\nTopic:", text));
+    static const char question[] = "\nTopic:";
+    HOP_TRY_DONE(hop_string_printf(&prompt, err, "%s%s", text, question));
     HOP_TRY_DONE(hop_string_printf(&completion, err, " %s", topics[topic]));
     const struct hop_pair pair = {.line = line,
                                   .prompt = prompt.data,
                                   .prompt_length = prompt.length,
                                   .completion = completion.data,
-                                  .completion_length = completion.length};
+                                  .completion_length = completion.length,
+                                  .question_length = sizeof question - 1};
     status = hop_builder_add_pair(b, &pair, err);
 done:
     hop_string_free(&prompt);

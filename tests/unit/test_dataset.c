@@ -244,6 +244,32 @@ static void test_cut_does_not_tell_the_answer(void **state)
     hop_tokenizer_free(t);
 }
 
+/* A news text that is too long loses its end; its headline and the question behind it stay. */
+static void test_cut_keeps_headline_and_question(void **state)
+{
+    (void)state;
+    struct hop_string text = {0};
+    struct hop_tokenizer *const t = tokenizer();
+    if (!t)
+        skip();
+    struct hop_dataset_options with = options(32);
+    with.task = HOP_TASK_AG_NEWS;
+    struct hop_dataset *const d =
+        load("{\"text\": \"A headline. And then a long report about many people who went to many "
+             "places and did many things there on that day\", \"label\": 1}\n",
+             t, with);
+    const struct hop_example *const e = &d->examples[0];
+    assert_int_equal(d->truncated, 1);
+    assert_true(e->length <= 32);
+    ASSERT_OK(hop_tokenizer_decode(t, e->ids, (size_t)e->prompt_length, true, &text, &err));
+    assert_non_null(strstr(text.data, "A headline."));
+    assert_non_null(strstr(text.data, "\nTopic:"));
+    assert_null(strstr(text.data, "on that day"));
+    hop_string_free(&text);
+    hop_dataset_free(d);
+    hop_tokenizer_free(t);
+}
+
 static void test_cut_keeps_bos_and_answer(void **state)
 {
     (void)state;
@@ -404,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_prompt_and_completion),
         cmocka_unit_test(test_cut_does_not_tell_the_answer),
+        cmocka_unit_test(test_cut_keeps_headline_and_question),
         cmocka_unit_test(test_cut_keeps_bos_and_answer),
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_ag_news),
