@@ -29,6 +29,22 @@ done:
     return status;
 }
 
+/* Llama 2's tokenizers put a space in front of every text: one of a template's would be a second.
+ */
+static hop_status find_answer_space(struct hop_tokenizer *tokenizer, const char **space,
+                                    struct hop_error *err)
+{
+    struct hop_ids bare = {0}, spaced = {0};
+    hop_status status;
+    HOP_TRY_DONE(hop_tokenizer_encode(tokenizer, "a", 1, false, &bare, err));
+    HOP_TRY_DONE(hop_tokenizer_encode(tokenizer, " a", 2, false, &spaced, err));
+    *space = spaced.count > bare.count ? "" : " ";
+done:
+    hop_ids_free(&bare);
+    hop_ids_free(&spaced);
+    return status;
+}
+
 hop_status hop_builder_init(struct hop_builder *builder, const char *path,
                             struct hop_tokenizer *tokenizer,
                             const struct hop_dataset_options *options, struct hop_error *err)
@@ -37,6 +53,9 @@ hop_status hop_builder_init(struct hop_builder *builder, const char *path,
     hop_status status = hop_calloc(&builder->dataset, 1, sizeof *builder->dataset, err);
     if (status == HOP_OK && tokenizer)
         status = find_bos(tokenizer, &builder->bos, err);
+    builder->answer_space = " ";
+    if (status == HOP_OK && tokenizer)
+        status = find_answer_space(tokenizer, &builder->answer_space, err);
     if (status != HOP_OK)
         hop_builder_free(builder);
     return status;

@@ -16,6 +16,7 @@ struct hop_builder {
     size_t capacity;            /* of dataset->examples */
     struct hop_ids bos;         /* what the post-processor puts in front of a text */
     struct hop_ids ids, labels; /* the row being built */
+    const char *answer_space;   /* what a template puts between a prompt and its answer */
     struct hop_label_set candidates;
     size_t longest_answer; /* tokens of the longest candidate with EOS; 0 without candidates */
 };

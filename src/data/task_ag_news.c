@@ -18,7 +18,7 @@ static hop_status add_item(struct hop_builder *b, size_t line, const char *text,
     hop_status status;
     static const char question[] = "\nTopic:";
     HOP_TRY_DONE(hop_string_printf(&prompt, err, "%s%s", text, question));
-    HOP_TRY_DONE(hop_string_printf(&completion, err, " %s", topics[topic]));
+    HOP_TRY_DONE(hop_string_printf(&completion, err, "%s%s", b->answer_space, topics[topic]));
     const struct hop_pair pair = {.line = line,
                                   .prompt = prompt.data,
                                   .prompt_length = prompt.length,
