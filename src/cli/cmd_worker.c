@@ -11,9 +11,10 @@
 #include "runtime/console.h"
 #include "runtime/coordinator.h"
 #include "runtime/session.h"
+#include "runtime/watch.h"
 
 struct options {
-    const char *run;
+    const char *run, *watch;
     enum hop_run_mode mode;
     bool json;
 };
@@ -24,6 +25,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
     switch (key) {
     case 'r':
         options->run = value;
+        return 0;
+    case 'w':
+        options->watch = value;
         return 0;
     case 't':
         options->mode = HOP_RUN_TRAIN;
@@ -88,6 +92,7 @@ int hop_cmd_worker(int argc, char **argv)
 {
     static const struct argp_option known[] = {
         {"run", 'r', "DIR", 0, "run folder (used by rank 0)", 0},
+        {"watch", 'w', "NAME", 0, "socket by which a local launcher sees this rank end", 0},
         {"train", 't', NULL, 0, "train", 0},
         {"evaluate", 'e', NULL, 0, "evaluate only", 0},
         {"json", 'j', NULL, 0, "print JSON", 0},
@@ -103,6 +108,8 @@ int hop_cmd_worker(int argc, char **argv)
         return HOP_EXIT_USAGE;
     hop_status status = hop_transport_open(&transport, &err);
     if (status == HOP_OK) {
+        if (options.watch)
+            hop_watch_join(options.watch, transport.rank);
         hop_console_hello(transport.rank);
         hop_log_set_quiet(transport.rank != 0);
         status = run(&options, &transport, &device, &err);

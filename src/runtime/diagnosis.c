@@ -61,24 +61,22 @@ void hop_diagnosis_free(struct hop_diagnosis *diagnosis)
     free(diagnosis);
 }
 
-/* Listening */
-
-static bool is_local(const struct hop_diagnosis *diagnosis, int rank)
+const char *hop_diagnosis_watch_name(const struct hop_diagnosis *diagnosis)
 {
-    const int32_t device = diagnosis->launch->ranks->device_of[rank];
-    return device < 0 || hop_device_is_local(&diagnosis->launch->job->cluster.devices[device]);
+    return diagnosis->watch.name;
 }
 
+/* Listening */
+
+/* A local rank has joined the watch before it says hello. */
 void hop_diagnosis_hello(struct hop_diagnosis *diagnosis, const char *text)
 {
     int rank;
     long pid;
     if (sscanf(text, "%d %*s %ld", &rank, &pid) == 2 && rank >= 0 &&
-        rank < diagnosis->launch->ranks->count) {
+        rank < diagnosis->launch->ranks->count)
         diagnosis->pids[rank] = pid;
-        if (is_local(diagnosis, rank))
-            hop_watch_add(&diagnosis->watch, pid, rank);
-    }
+    hop_watch_accept(&diagnosis->watch);
 }
 
 /* The first error is the cause; later ones are ranks that noticed it. */
@@ -133,6 +131,8 @@ static int find_dead_rank(const struct hop_diagnosis *diagnosis)
     if (diagnosis->dead_rank >= 0)
         return diagnosis->dead_rank;
     const int first = hop_watch_first(&diagnosis->watch);
+    if (first >= diagnosis->launch->ranks->count)
+        return -1;
     for (int r = 0; first < 0 && diagnosis->dead_pid && r < diagnosis->launch->ranks->count; r++)
         if (diagnosis->pids[r] == diagnosis->dead_pid)
             return r;

@@ -13,6 +13,9 @@ hop_status hop_diagnosis_create(const struct hop_launch *launch, struct hop_diag
                                 struct hop_error *err);
 void hop_diagnosis_free(struct hop_diagnosis *diagnosis);
 
+/* What local ranks join (watch.h), for their command line. */
+const char *hop_diagnosis_watch_name(const struct hop_diagnosis *diagnosis);
+
 /* Texts of marked lines (console.h) behind their kind: "hello", "error", "silent". */
 void hop_diagnosis_hello(struct hop_diagnosis *diagnosis, const char *text);
 void hop_diagnosis_error(struct hop_diagnosis *diagnosis, const char *text);

@@ -48,7 +48,7 @@ static hop_status add_options(struct hop_arguments *arguments, struct hop_error 
 }
 
 static hop_status add_program(struct hop_arguments *arguments, const struct hop_launch *launch,
-                              struct hop_error *err)
+                              const char *watch, struct hop_error *err)
 {
     char self[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -60,6 +60,8 @@ static hop_status add_program(struct hop_arguments *arguments, const struct hop_
     HOP_TRY(add(arguments, launch->mode == HOP_RUN_TRAIN ? "--train" : "--evaluate", err));
     if (launch->json)
         HOP_TRY(add(arguments, "--json", err));
+    HOP_TRY(add(arguments, "--watch", err));
+    HOP_TRY(add(arguments, watch, err));
     HOP_TRY(add(arguments, "--run", err));
     return add(arguments, launch->directory, err);
 }
@@ -87,7 +89,7 @@ static bool all_local(const struct hop_launch *launch)
 }
 
 static hop_status add_rank(struct hop_arguments *arguments, const struct hop_launch *launch,
-                           int32_t rank, struct hop_error *err)
+                           int32_t rank, const char *watch, struct hop_error *err)
 {
     const struct hop_device *const device = device_of(launch, rank);
     const bool local = !device || hop_device_is_local(device);
@@ -96,11 +98,11 @@ static hop_status add_rank(struct hop_arguments *arguments, const struct hop_lau
     HOP_TRY(add_count(arguments, 1, err));
     HOP_TRY(add(arguments, "-host", err));
     HOP_TRY(add(arguments, local ? "localhost" : device->host, err));
-    return add_program(arguments, launch, err);
+    return add_program(arguments, launch, watch, err);
 }
 
-hop_status hop_launch_command(const struct hop_launch *launch, struct hop_arguments *out,
-                              struct hop_error *err)
+hop_status hop_launch_command(const struct hop_launch *launch, const char *watch,
+                              struct hop_arguments *out, struct hop_error *err)
 {
     hop_status status = HOP_OK;
     struct hop_arguments arguments = {0};
@@ -109,10 +111,10 @@ hop_status hop_launch_command(const struct hop_launch *launch, struct hop_argume
     HOP_TRY_DONE(add_options(&arguments, err));
     if (all_local(launch)) {
         HOP_TRY_DONE(add_count(&arguments, launch->ranks->count, err));
-        HOP_TRY_DONE(add_program(&arguments, launch, err));
+        HOP_TRY_DONE(add_program(&arguments, launch, watch, err));
     } else {
         for (int32_t r = 0; r < launch->ranks->count; r++)
-            HOP_TRY_DONE(add_rank(&arguments, launch, r, err));
+            HOP_TRY_DONE(add_rank(&arguments, launch, r, watch, err));
     }
     *out = arguments;
     return HOP_OK;

@@ -13,8 +13,8 @@ struct hop_arguments {
 /* Local runs: `mpiexec OPTIONS -n RANKS hybridop worker --run DIR`; with hosts one section a rank,
  * so that rank r starts on its device's host. Options are those of the MPI library this program was
  * built with. */
-hop_status hop_launch_command(const struct hop_launch *launch, struct hop_arguments *out,
-                              struct hop_error *err);
+hop_status hop_launch_command(const struct hop_launch *launch, const char *watch,
+                              struct hop_arguments *out, struct hop_error *err);
 void hop_arguments_free(struct hop_arguments *arguments);
 
 #endif

@@ -80,7 +80,8 @@ static hop_status start(struct follow *follow, struct hop_error *err)
     int errors = -1, results = -1;
     HOP_TRY(open_pipe(&follow->errors, &errors, err));
     HOP_TRY(open_pipe(&follow->results, &results, err));
-    HOP_TRY(hop_launch_command(follow->launch, &arguments, err));
+    HOP_TRY(hop_launch_command(follow->launch, hop_diagnosis_watch_name(follow->diagnosis),
+                               &arguments, err));
     fflush(NULL);
     follow->child = fork();
     if (follow->child == 0)
