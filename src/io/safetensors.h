@@ -1,5 +1,5 @@
-/* safetensors files (Hugging Face format, formats 1 and 2 of the project's docs): reading one file
- * or a folder of shards through mmap, and writing.
+/* safetensors files (Hugging Face format): reading one file or a folder of shards through mmap, and
+ * writing.
  *
  * The reader checks everything before a pointer is handed out: header length against the file and
  * the 100 MB limit, JSON depth, dtypes, shapes without overflow, offsets that tile the buffer

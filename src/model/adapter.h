@@ -1,5 +1,4 @@
-/* PEFT adapter folders: adapter_model.safetensors and adapter_config.json (formats.md section 4).
- */
+/* PEFT adapter folders: adapter_model.safetensors and adapter_config.json. */
 #ifndef HOP_MODEL_ADAPTER_H
 #define HOP_MODEL_ADAPTER_H
 
