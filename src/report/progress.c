@@ -44,11 +44,11 @@ hop_status hop_progress_format(const struct hop_progress_line *line, struct hop_
     short_number(line->tokens_per_second, tokens, sizeof tokens);
     short_time(line->eta, eta, sizeof eta);
     return hop_string_printf(out, err,
-                             "step %lld/%lld  loss %.3f  lr %.1e  |g| %.3g  %s samples/s  "
-                             "%s tokens/s  util %.0f%%  eta %s",
-                             (long long)line->step, (long long)line->steps, line->loss,
-                             line->learning_rate, line->grad_norm, samples, tokens,
-                             100 * line->utilization, eta);
+                             "step %lld/%lld  loss %.3f  %s samples/s  util %.0f%%  eta %s  "
+                             "lr %.1e  |g| %.3g  %s tokens/s",
+                             (long long)line->step, (long long)line->steps, line->loss, samples,
+                             100 * line->utilization, eta, line->learning_rate, line->grad_norm,
+                             tokens);
 }
 
 static bool is_due(const struct hop_progress *progress, const struct hop_progress_line *line,

@@ -20,8 +20,9 @@ struct hop_progress_line {
     double eta; /* seconds left */
 };
 
-/* Appends to out, in one line: "step 12/200  loss 1.234  lr 3.0e-03  |g| 0.91  210 samples/s
- * 4.1k tokens/s  util 83%  eta 0:42". */
+/* Appends to out, in one line, what matters most first, because a narrow terminal cuts the end:
+ * "step 12/200  loss 1.234  210 samples/s  util 83%  eta 0:42  lr 3.0e-03  |g| 0.91  4.1k tokens/s"
+ */
 hop_status hop_progress_format(const struct hop_progress_line *line, struct hop_string *out,
                                struct hop_error *err);
 void hop_progress_show(struct hop_progress *progress, const struct hop_progress_line *line);
