@@ -231,13 +231,14 @@ static hop_status conclude(struct follow *follow, struct hop_error *err)
         continue;
     hop_progress_break(&follow->progress);
     const bool reported = hop_diagnosis_reported(follow->diagnosis);
+    /* MPICH's mpiexec ends with status 0 when it is told to end. */
+    if (!reported && follow->cut_off)
+        return hop_fail(err, HOP_PEER,
+                        "ended by an interrupt; continue from the last checkpoint with --resume");
     if (!reported && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         fwrite(hop_string_text(&follow->printed), 1, follow->printed.length, stdout);
         return HOP_OK;
     }
-    if (!reported && follow->cut_off)
-        return hop_fail(err, HOP_PEER,
-                        "ended by an interrupt; continue from the last checkpoint with --resume");
     search_printed(follow);
     return hop_diagnosis_conclude(follow->diagnosis, status, err);
 }
