@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "ops/cpu/cpu.h"
+#include "ops/host_memory.h"
 
 static void close_backend(struct hop_backend *backend)
 {
@@ -57,28 +58,6 @@ done:
 static const char *describe(const struct hop_backend *backend)
 {
     return backend->text;
-}
-
-static hop_status alloc(struct hop_backend *backend, size_t bytes, void **out,
-                        struct hop_error *err)
-{
-    (void)backend;
-    return hop_calloc_aligned(out, bytes, 1, err);
-}
-
-static void release(struct hop_backend *backend, void *memory)
-{
-    (void)backend;
-    free(memory);
-}
-
-static hop_status copy(struct hop_backend *backend, void *to, const void *from, size_t bytes,
-                       struct hop_error *err)
-{
-    (void)backend;
-    (void)err;
-    memcpy(to, from, bytes);
-    return HOP_OK;
 }
 
 static void weight_free(struct hop_backend *backend, struct hop_weight *weight)
@@ -198,10 +177,10 @@ const struct hop_ops hop_cpu_ops = {
     .open = open_backend,
     .close = close_backend,
     .describe = describe,
-    .alloc = alloc,
-    .release = release,
-    .write = copy,
-    .read = copy,
+    .alloc = hop_host_alloc,
+    .release = hop_host_release,
+    .write = hop_host_copy,
+    .read = hop_host_copy,
     .weight_create = weight_create,
     .weight_free = weight_free,
     .weight_bytes = weight_bytes,

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "ops/host_memory.h"
 #include "ops/reference/reference.h"
 
 static hop_status open_backend(int32_t threads, struct hop_backend **out, struct hop_error *err)
@@ -22,28 +23,6 @@ static const char *describe(const struct hop_backend *backend)
 {
     (void)backend;
     return "reference: plain loops, sums in double, one thread";
-}
-
-static hop_status alloc(struct hop_backend *backend, size_t bytes, void **out,
-                        struct hop_error *err)
-{
-    (void)backend;
-    return hop_calloc_aligned(out, bytes, 1, err);
-}
-
-static void release(struct hop_backend *backend, void *memory)
-{
-    (void)backend;
-    free(memory);
-}
-
-static hop_status copy(struct hop_backend *backend, void *to, const void *from, size_t bytes,
-                       struct hop_error *err)
-{
-    (void)backend;
-    (void)err;
-    memcpy(to, from, bytes);
-    return HOP_OK;
 }
 
 static void weight_free(struct hop_backend *backend, struct hop_weight *weight)
@@ -90,10 +69,10 @@ const struct hop_ops hop_reference_ops = {
     .open = open_backend,
     .close = close_backend,
     .describe = describe,
-    .alloc = alloc,
-    .release = release,
-    .write = copy,
-    .read = copy,
+    .alloc = hop_host_alloc,
+    .release = hop_host_release,
+    .write = hop_host_copy,
+    .read = hop_host_copy,
     .weight_create = weight_create,
     .weight_free = weight_free,
     .weight_bytes = weight_bytes,
