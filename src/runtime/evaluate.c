@@ -23,10 +23,7 @@ static int32_t pack(struct hop_coordinator *c, size_t first, size_t n)
 
 static int head_rank(const struct hop_coordinator *c)
 {
-    for (int32_t p = 0; p < c->plan.part_count; p++)
-        if (hop_plan_next(&c->plan, p) < 0)
-            return c->ranks.rank_of[c->plan.parts[p].device];
-    return 0;
+    return c->ranks.rank_of[c->plan.parts[hop_plan_head(&c->plan, 0)].device];
 }
 
 static hop_status run(struct hop_coordinator *c, int32_t batches, const float **scores,

@@ -160,7 +160,7 @@ hop_status hop_executor_update(struct hop_executor *executor, const struct hop_u
         HOP_TRY(hop_adamw_step(&part->adamw, &options,
                                exact ? update->learning_rate : update->zo_learning_rate,
                                parameters->values, parameters->gradients, err));
-        memset(parameters->gradients, 0, parameters->total * sizeof(float));
+        hop_parameters_zero_gradients(parameters);
         HOP_TRY(hop_stage_adapters_changed(part->stage, err));
     }
     return HOP_OK;

@@ -386,10 +386,7 @@ static int32_t sum_squares(struct hop_executor *executor)
 
 static bool has_head(const struct hop_executor *executor)
 {
-    for (int32_t p = 0; p < executor->part_count; p++)
-        if (hop_plan_next(executor->plan, executor->parts[p].index) < 0)
-            return true;
-    return false;
+    return executor->part_of[hop_plan_head(executor->plan, 0)] >= 0;
 }
 
 /* `probe_loss` is stored with the stride of the largest schedule; callers get it packed. */

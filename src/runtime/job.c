@@ -7,6 +7,7 @@
 #include "data/dataset.h"
 #include "io/file.h"
 #include "io/yaml.h"
+#include "model/adapter.h"
 
 static const char *const dtypes[] = {"auto", "f32", "bf16", NULL};
 
@@ -456,11 +457,8 @@ done:
 
 static hop_status find_target(const char *name, enum hop_target *out, struct hop_error *err)
 {
-    for (int t = 0; t < HOP_TARGETS; t++)
-        if (strcmp(name, hop_target_names[t]) == 0) {
-            *out = (enum hop_target)t;
-            return HOP_OK;
-        }
+    if (hop_target_find(name, strlen(name), out))
+        return HOP_OK;
     const char *const nearest = hop_nearest_name(name, hop_target_names, HOP_TARGETS);
     return hop_fail(err, HOP_INPUT, "lora.targets: unknown projection '%s'%s%s%s", name,
                     nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");

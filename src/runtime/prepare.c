@@ -135,14 +135,6 @@ static hop_status add_evaluation(struct hop_coordinator *c, int32_t micro_batche
     return HOP_OK;
 }
 
-static bool any_zeroth_order(const struct hop_plan *plan)
-{
-    for (int32_t p = 0; p < plan->part_count; p++)
-        if (plan->parts[p].gradient == HOP_GRADIENT_ZEROTH_ORDER)
-            return true;
-    return false;
-}
-
 /* The rounding probe of the first step rides behind the Q others. */
 static hop_status add_pair(struct hop_coordinator *c, const struct hop_strategy *strategy,
                            int32_t micro_batches, int32_t *plain, int32_t *first,
@@ -150,7 +142,7 @@ static hop_status add_pair(struct hop_coordinator *c, const struct hop_strategy 
 {
     HOP_TRY(add_schedule(c, strategy, micro_batches, c->plan.probes, plain, err));
     *first = *plain;
-    if (any_zeroth_order(&c->plan))
+    if (hop_plan_has_zeroth_order(&c->plan))
         HOP_TRY(add_schedule(c, strategy, micro_batches, c->plan.probes + 1, first, err));
     return HOP_OK;
 }

@@ -1,6 +1,5 @@
 #include "runtime/run_folder.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,19 +9,7 @@
 #include "base/string.h"
 #include "io/file.h"
 #include "runtime/planning.h"
-
-static bool is_checkpoint(const char *name)
-{
-    static const char prefix[] = "checkpoint-";
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
-        return false;
-    const char *digit = name + sizeof prefix - 1;
-    if (!*digit)
-        return false;
-    while (isdigit((unsigned char)*digit))
-        digit++;
-    return *digit == '\0';
-}
+#include "train/checkpoint.h"
 
 /* The first free name of the form path.old-K. */
 static hop_status set_aside(const char *path, struct hop_error *err)
@@ -48,7 +35,7 @@ hop_status hop_run_folder_set_aside(const char *directory, struct hop_error *err
         return hop_fail(err, HOP_IO, "%s: %s", directory, strerror(errno));
     for (struct dirent *entry; status == HOP_OK && (entry = readdir(folder)) != NULL;) {
         char *path = NULL;
-        if (!is_checkpoint(entry->d_name))
+        if (hop_checkpoint_number(entry->d_name) < 0)
             continue;
         status = hop_path_join(directory, entry->d_name, &path, err);
         if (status == HOP_OK)

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "cluster/cluster.h"
 #include "io/json.h"
+#include "model/adapter.h"
 
 static const char where[] = "setup message";
 
@@ -29,12 +30,13 @@ static hop_status read_lora(const json_t *object, struct hop_lora_config *out,
     json_t *target;
     HOP_TRY(get_int32(object, "rank", &out->rank, err));
     HOP_TRY(hop_json_get_real(object, "alpha", where, 0, &out->alpha, err));
-    json_array_foreach(
-        json_object_get(object, "targets"), i,
-        target) for (int t = 0; t < HOP_TARGETS;
-                     t++) if (json_is_string(target) &&
-                              strcmp(json_string_value(target), hop_target_names[t]) == 0)
-        out->targets[t] = true;
+    json_array_foreach(json_object_get(object, "targets"), i, target)
+    {
+        enum hop_target found;
+        if (json_is_string(target) &&
+            hop_target_find(json_string_value(target), json_string_length(target), &found))
+            out->targets[found] = true;
+    }
     return HOP_OK;
 }
 

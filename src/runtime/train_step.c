@@ -22,14 +22,6 @@ struct reduced {
 
 /* Packing */
 
-static int64_t count_labels(const struct hop_coordinator *c, int32_t batches)
-{
-    int64_t labels = 0;
-    for (int32_t m = 0; m < batches; m++)
-        labels += c->session.batches[m].labels;
-    return labels;
-}
-
 /* Micro-batches of the step into session.batches. Returns how many. */
 static int32_t pack(struct hop_coordinator *c, int64_t step, size_t *samples)
 {
@@ -43,7 +35,7 @@ static int32_t pack(struct hop_coordinator *c, int64_t step, size_t *samples)
         hop_batch_pack(c->train, rows + at, left < per ? left : per, batch);
         batch->micro_batch = batches;
     }
-    const int64_t labels = count_labels(c, batches);
+    const int64_t labels = hop_batch_label_count(c->train, rows, n);
     for (int32_t m = 0; m < batches; m++)
         c->session.batches[m].label_total = labels;
     *samples = n;

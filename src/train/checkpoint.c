@@ -104,7 +104,7 @@ done:
 }
 
 /* N of "checkpoint-N", -1 for any other name. */
-static int64_t checkpoint_number(const char *name)
+int64_t hop_checkpoint_number(const char *name)
 {
     static const char prefix[] = "checkpoint-";
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
@@ -134,7 +134,7 @@ hop_status hop_checkpoint_latest(const char *run, char **out, struct hop_error *
     if (!directory && errno != ENOENT)
         return hop_fail(err, HOP_INPUT, "%s: cannot be opened: %s", run, strerror(errno));
     for (const struct dirent *entry; directory && (entry = readdir(directory));) {
-        const int64_t number = checkpoint_number(entry->d_name);
+        const int64_t number = hop_checkpoint_number(entry->d_name);
         if (number > best && has_state(run, entry->d_name))
             best = number;
     }

@@ -23,6 +23,9 @@ hop_status hop_checkpoint_save(const char *run, const struct hop_trainer_state *
                                const struct hop_adamw *adamw, const char *base,
                                struct hop_error *err);
 
+/* N of the folder name "checkpoint-N" of a complete checkpoint, -1 for any other name. */
+int64_t hop_checkpoint_number(const char *name);
+
 /* *out = malloc'ed path of the complete checkpoint with the largest number, NULL when there is
  * none. */
 hop_status hop_checkpoint_latest(const char *run, char **out, struct hop_error *err);

@@ -1,4 +1,5 @@
 #include "support_model.h"
+#include "support_files.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,16 +21,9 @@ void support_close(double actual, double expected, double tolerance, const char 
 
 const char *support_data(const char *relative)
 {
-    static char paths[4][512];
-    static int next;
-    char *const path = paths[next++ % 4];
-    const char *const root = getenv("HYBRIDOP_TESTDATA");
-    snprintf(path, sizeof paths[0], "%s/%s", root ? root : HOP_SOURCE_DIR "/../shared/testdata",
-             relative);
-    if (access(path, R_OK) != 0) {
-        print_message("skip: %s is not there; set HYBRIDOP_TESTDATA\n", path);
+    const char *const path = hop_test_data(relative);
+    if (!path)
         skip();
-    }
     return path;
 }
 
