@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "base/error.h"
+#include "cluster/cost.h"
 #include "model/stage.h"
 
 /* One copy or shard of a stage on one device. Stages of a pipeline are numbered 0, 1, ... from the
@@ -21,9 +22,10 @@ struct hop_part {
     double sample_lo, sample_hi; /* share of each micro-batch's samples, in [0, 1] */
     double tensor_lo, tensor_hi; /* share of heads and feed-forward columns, in [0, 1] */
     enum hop_gradient gradient;
-    double
-        forward_seconds;   /* predicted forward of one micro-batch; relative units until measured */
-    double backward_ratio; /* backward / forward */
+    int32_t in_flight; /* micro-batches kept for backward at once, at most; 0: none are kept */
+    double forward_seconds; /* predicted, of one micro-batch */
+    double memory_bytes;    /* predicted, with in_flight micro-batches kept */
+    double memory_limit;    /* of the device; INFINITY: none */
 };
 
 enum { HOP_STRATEGY_NAME = 32 };
@@ -34,9 +36,16 @@ struct hop_plan {
     int32_t devices;             /* of the cluster; those without a part stay idle */
     int32_t micro_batches;       /* M of a full mini-batch */
     int32_t probes;              /* Q per micro-batch */
+    int32_t probe_batch;         /* probes that one PROBE task runs at once; 0: all Q */
+    int32_t exit_probes;         /* Q' per micro-batch that end on the last BP-free device */
     int32_t micro_batch_samples; /* rows of a micro-batch, for people and files; 0: not known */
     struct hop_part *parts;
     int32_t part_count;
+    /* What the planner knows about its choice, seconds a mini-batch; NAN: not known. */
+    double formula_seconds;     /* the strategy's published closed form */
+    double simulated_seconds;   /* by the event simulation */
+    double bound_seconds;       /* no plan can be faster: a proof when equal to simulated_seconds */
+    double all_devices_seconds; /* the best plan with every device, where this one leaves some out */
 };
 
 void hop_plan_free(struct hop_plan *plan);

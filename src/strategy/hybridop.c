@@ -22,9 +22,9 @@ static void free_line_up(struct line_up *line)
 
 static void add_devices(const struct hop_plan_request *request, bool bp, struct line_up *line)
 {
-    for (int32_t d = 0; d < (int32_t)request->cluster->count; d++) {
+    for (int32_t d = 0; d < request->cost->device_count; d++) {
         const bool idle = request->fixed_blocks && request->fixed_blocks[d] == 0;
-        if (request->cluster->devices[d].bp != bp || idle)
+        if (request->cost->devices[d].bp != bp || idle)
             continue;
         line->devices[line->count++] = d;
         line->bp_free += !bp;
@@ -34,7 +34,7 @@ static void add_devices(const struct hop_plan_request *request, bool bp, struct 
 static hop_status create_line_up(const struct hop_plan_request *request, struct line_up *line,
                                  struct hop_error *err)
 {
-    const size_t devices = request->cluster->count;
+    const size_t devices = (size_t)request->cost->device_count;
     HOP_TRY(hop_calloc(&line->devices, devices, sizeof *line->devices, err));
     HOP_TRY(hop_calloc(&line->counts, devices, sizeof *line->counts, err));
     HOP_TRY(hop_calloc(&line->ideal, devices, sizeof *line->ideal, err));
@@ -46,16 +46,16 @@ static hop_status create_line_up(const struct hop_plan_request *request, struct 
 static hop_status check_fixed(const struct hop_plan_request *request, struct hop_error *err)
 {
     int64_t total = 0;
-    for (size_t d = 0; request->fixed_blocks && d < request->cluster->count; d++) {
+    for (size_t d = 0; request->fixed_blocks && d < (size_t)request->cost->device_count; d++) {
         if (request->fixed_blocks[d] < 0)
             return hop_fail(err, HOP_INPUT, "plan.blocks: %s has %d blocks; 0 or more are possible",
-                            request->cluster->devices[d].name, request->fixed_blocks[d]);
+                            request->cost->devices[d].name, request->fixed_blocks[d]);
         total += request->fixed_blocks[d];
     }
-    if (request->fixed_blocks && total != request->blocks)
+    if (request->fixed_blocks && total != request->cost->blocks)
         return hop_fail(err, HOP_INPUT,
                         "plan.blocks: the counts add up to %lld; the model has %d blocks",
-                        (long long)total, request->blocks);
+                        (long long)total, request->cost->blocks);
     return HOP_OK;
 }
 
@@ -72,13 +72,13 @@ static hop_status check_line_up(const struct hop_plan_request *request, const st
             err, HOP_INPUT,
             "zo.probes: 0 leaves the adapters of the BP-free device %s untrained; set it "
             "to 1 or more",
-            request->cluster->devices[line->devices[0]].name);
-    if (line->count > request->blocks)
+            request->cost->devices[line->devices[0]].name);
+    if (line->count > request->cost->blocks)
         return hop_fail(
             err, HOP_INFEASIBLE,
             "plan: %d devices share %d blocks and each needs one; leave some devices out "
             "of the cluster or set plan.blocks",
-            line->count, request->blocks);
+            line->count, request->cost->blocks);
     return HOP_OK;
 }
 
@@ -86,12 +86,12 @@ static void split(const struct hop_plan_request *request, struct line_up *line)
 {
     double total = 0;
     for (int32_t i = 0; i < line->count; i++)
-        total += request->cluster->devices[line->devices[i]].rate;
+        total += (1 / request->cost->devices[line->devices[i]].forward[0]);
     for (int32_t i = 0; i < line->count; i++)
         line->ideal[i] =
-            request->blocks * (request->cluster->devices[line->devices[i]].rate / total);
+            request->cost->blocks * ((1 / request->cost->devices[line->devices[i]].forward[0]) / total);
     if (!request->fixed_blocks) {
-        hop_split_blocks(request->blocks, line->ideal, line->count, line->counts);
+        hop_split_blocks(request->cost->blocks, line->ideal, line->count, line->counts);
         return;
     }
     for (int32_t i = 0; i < line->count; i++)
@@ -106,7 +106,7 @@ static hop_status build(const struct hop_plan_request *request, const struct lin
         out->probes = 0;
     int32_t lo = 0;
     for (int32_t i = 0; i < line->count; i++) {
-        hop_plan_add_stage(out, request->cluster, line->devices[i], lo, lo + line->counts[i],
+        hop_plan_add_stage(out, line->devices[i], lo, lo + line->counts[i],
                            i < line->bp_free ? HOP_GRADIENT_ZEROTH_ORDER : HOP_GRADIENT_BACKPROP);
         lo += line->counts[i];
     }

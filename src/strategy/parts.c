@@ -1,15 +1,16 @@
 #include "strategy/parts.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/memory.h"
 
 hop_status hop_plan_request_check(const struct hop_plan_request *request, struct hop_error *err)
 {
-    if (request->blocks < 1)
+    if (request->cost->blocks < 1)
         return hop_fail(err, HOP_INPUT, "plan: the model has %d blocks; at least 1 is needed",
-                        request->blocks);
-    if (request->cluster->count < 1)
+                        request->cost->blocks);
+    if ((size_t)request->cost->device_count < 1)
         return hop_fail(err, HOP_INPUT, "plan: the cluster has no device");
     if (request->micro_batches < 1)
         return hop_fail(err, HOP_INPUT, "plan: %d micro-batches; at least 1 is needed",
@@ -22,18 +23,24 @@ hop_status hop_plan_request_check(const struct hop_plan_request *request, struct
 hop_status hop_plan_begin(const struct hop_plan_request *request, const char *strategy,
                           int32_t parts, struct hop_plan *out, struct hop_error *err)
 {
-    struct hop_plan plan = {.blocks = request->blocks,
-                            .devices = (int32_t)request->cluster->count,
+    struct hop_plan plan = {.blocks = request->cost->blocks,
+                            .devices = request->cost->device_count,
                             .micro_batches = request->micro_batches,
                             .probes = request->probes,
-                            .micro_batch_samples = request->micro_batch_samples};
+                            .probe_batch = request->probe_batch,
+                            .exit_probes = request->exit_probes,
+                            .micro_batch_samples = (int32_t)request->cost->micro_batch_samples,
+                            .formula_seconds = NAN,
+                            .simulated_seconds = NAN,
+                            .bound_seconds = NAN,
+                            .all_devices_seconds = NAN};
     snprintf(plan.strategy, sizeof plan.strategy, "%s", strategy);
     HOP_TRY(hop_calloc(&plan.parts, (size_t)parts, sizeof *plan.parts, err));
     *out = plan;
     return HOP_OK;
 }
 
-void hop_plan_add_stage(struct hop_plan *plan, const struct hop_cluster *cluster, int32_t device,
+void hop_plan_add_stage(struct hop_plan *plan, int32_t device,
                         int32_t lo, int32_t hi, enum hop_gradient gradient)
 {
     plan->parts[plan->part_count] =
@@ -43,9 +50,7 @@ void hop_plan_add_stage(struct hop_plan *plan, const struct hop_cluster *cluster
                           .hi = hi,
                           .sample_hi = 1,
                           .tensor_hi = 1,
-                          .gradient = gradient,
-                          .forward_seconds = (hi - lo) / cluster->devices[device].rate,
-                          .backward_ratio = 1};
+                          .gradient = gradient};
     plan->part_count++;
 }
 

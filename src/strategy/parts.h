@@ -11,7 +11,7 @@ hop_status hop_plan_request_check(const struct hop_plan_request *request, struct
 hop_status hop_plan_begin(const struct hop_plan_request *request, const char *strategy,
                           int32_t parts, struct hop_plan *out, struct hop_error *err);
 /* Appends the next stage of pipeline 0 with blocks [lo, hi), priced by the device's rate. */
-void hop_plan_add_stage(struct hop_plan *plan, const struct hop_cluster *cluster, int32_t device,
+void hop_plan_add_stage(struct hop_plan *plan, int32_t device,
                         int32_t lo, int32_t hi, enum hop_gradient gradient);
 
 /* Splits `blocks` into n <= blocks counts close to the ideal shares, which add up to blocks: by

@@ -7,18 +7,18 @@ static hop_status check_zeroth_order(const struct hop_plan_request *request, str
     const int32_t lo = request->zo_lo, hi = request->zo_hi;
     if (lo == hi)
         return HOP_OK;
-    if (lo > hi || hi > request->blocks)
+    if (lo > hi || hi > request->cost->blocks)
         return hop_fail(err, HOP_INPUT, "zo.blocks: [%d, %d] is no range of the model's %d blocks",
-                        lo, hi, request->blocks);
+                        lo, hi, request->cost->blocks);
     if (lo != 0)
         return hop_fail(
             err, HOP_INPUT,
             "zo.blocks: [%d, %d] does not begin at block 0; zeroth-order blocks come first", lo,
             hi);
-    if (hi == request->blocks)
+    if (hi == request->cost->blocks)
         return hop_fail(err, HOP_INPUT,
                         "zo.blocks: [%d, %d] leaves none of the %d blocks to backprop", lo, hi,
-                        request->blocks);
+                        request->cost->blocks);
     if (request->probes == 0)
         return hop_fail(
             err, HOP_INPUT,
@@ -26,11 +26,11 @@ static hop_status check_zeroth_order(const struct hop_plan_request *request, str
     return HOP_OK;
 }
 
-static hop_status find_device(const struct hop_cluster *cluster, int32_t *device,
+static hop_status find_device(const struct hop_cost_table *cost, int32_t *device,
                               struct hop_error *err)
 {
-    for (size_t d = 0; d < cluster->count; d++) {
-        if (!cluster->devices[d].bp)
+    for (size_t d = 0; d < (size_t)cost->device_count; d++) {
+        if (!cost->devices[d].bp)
             continue;
         *device = (int32_t)d;
         return HOP_OK;
@@ -45,14 +45,14 @@ static hop_status plan_single(const struct hop_plan_request *request, struct hop
     int32_t device = 0;
     HOP_TRY(hop_plan_request_check(request, err));
     HOP_TRY(check_zeroth_order(request, err));
-    HOP_TRY(find_device(request->cluster, &device, err));
+    HOP_TRY(find_device(request->cost, &device, err));
     HOP_TRY(hop_plan_begin(request, hop_strategy_single.name, 2, out, err));
     const int32_t zeroth = request->zo_hi - request->zo_lo;
     if (zeroth)
-        hop_plan_add_stage(out, request->cluster, device, 0, zeroth, HOP_GRADIENT_ZEROTH_ORDER);
+        hop_plan_add_stage(out, device, 0, zeroth, HOP_GRADIENT_ZEROTH_ORDER);
     else
         out->probes = 0;
-    hop_plan_add_stage(out, request->cluster, device, zeroth, request->blocks,
+    hop_plan_add_stage(out, device, zeroth, request->cost->blocks,
                        HOP_GRADIENT_BACKPROP);
     return HOP_OK;
 }

@@ -1,0 +1,42 @@
+/* The cost model: from a model, a micro-batch and device profiles to a cost table.
+ *
+ *     seconds(block) = overhead + max(operations / rate, weight bytes / memory bandwidth)
+ *
+ * The embedding is part of block 0, the final norm and the head (at label positions only) of the
+ * last block. Every size comes from hop_stage_bytes(), which the runtime allocates by. */
+#ifndef HOP_CLUSTER_COST_MODEL_H
+#define HOP_CLUSTER_COST_MODEL_H
+
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "cluster/cluster.h"
+#include "cluster/cost.h"
+#include "data/batch.h"
+#include "model/config.h"
+#include "model/lora.h"
+
+/* What the devices work on. */
+struct hop_workload {
+    struct hop_model_config model;
+    struct hop_lora_config lora;
+    enum hop_dtype dtype;
+    int32_t samples;                /* of a micro-batch */
+    int32_t tokens;                 /* of a sample: what times and messages are priced at */
+    int32_t labels;                 /* label tokens of a sample, where the head computes */
+    struct hop_batch_limits limits; /* largest micro-batch: what memory is priced at */
+    int32_t probe_batch;            /* probes a PROBE runs at once; at least 1 */
+    int32_t window;                 /* message buffers a payload kind and direction */
+};
+
+/* Operations (multiply and add are two) of one forward of one block / of the head. */
+double hop_block_operations(const struct hop_workload *workload);
+double hop_head_operations(const struct hop_workload *workload);
+
+/* Devices, links and machines in the order of the cluster. */
+hop_status hop_cost_from_model(const struct hop_workload *workload,
+                               const struct hop_cluster *cluster, struct hop_cost_table *out,
+                               struct hop_error *err);
+
+#endif

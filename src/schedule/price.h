@@ -1,0 +1,35 @@
+/* What the tasks and transfers of a plan cost, by the cost table. The only place that turns a plan
+ * into seconds and bytes: schedules, simulator and emulated devices all ask here. */
+#ifndef HOP_SCHEDULE_PRICE_H
+#define HOP_SCHEDULE_PRICE_H
+
+#include "cluster/cost.h"
+#include "schedule/schedule.h"
+
+/* Seconds of a task on its part's device: sums over its blocks, times its share of samples and
+ * tensors. */
+double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                      const struct hop_task *task);
+/* Bytes of a message: a boundary tensor (a probe each), or 4 bytes a directional derivative. */
+double hop_price_bytes(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                       const struct hop_transfer *transfer);
+/* Seconds of the message on an idle link; 0 inside a device. */
+double hop_price_transfer(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                          const struct hop_transfer *transfer);
+/* Bytes of a part that keeps `in_flight` micro-batches for backward. */
+double hop_price_memory(const struct hop_cost_table *cost, const struct hop_part *part,
+                        int32_t in_flight);
+
+/* In-flight limit of the backprop part that is the i-th of G backprop stages (i from 0): 1F1B keeps
+ * G - i, the paper's memory formula; up to 2(G - i) - 1 hide the transfers. */
+int32_t hop_in_flight_least(int32_t backprop_stages, int32_t i, int32_t micro_batches);
+int32_t hop_in_flight_most(int32_t backprop_stages, int32_t i, int32_t micro_batches);
+
+/* Fills forward_seconds, in_flight, memory_bytes and memory_limit of every part. in_flight is the
+ * most that hop_in_flight_most() and the device's memory allow. HOP_INFEASIBLE names the first part
+ * that does not even fit with `fewest` kept (1, or hop_in_flight_least() where `fewest` is 0), and
+ * by how much. */
+hop_status hop_plan_price(struct hop_plan *plan, const struct hop_cost_table *cost, int32_t fewest,
+                          struct hop_error *err);
+
+#endif
