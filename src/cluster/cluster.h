@@ -14,17 +14,35 @@ struct hop_device {
     char *name;
     char *host;      /* NULL: this machine */
     char *profile;   /* NULL: none; else the file it came from */
+    char *mode;      /* power mode of the profile; NULL: none */
     char *backend;   /* name of a numeric backend */
     bool bp;         /* BP-capable */
-    double rate;     /* forward rate; only ratios between devices matter */
+    double rate;     /* forward, achieved, TFLOPS (1e12 operations a second) */
     double memory;   /* bytes a stage may use; 0: not limited */
-    int32_t threads; /* 0: the device's share of its machine's cores */
+    double memory_bandwidth;       /* bytes/s achieved; 0: never what limits a block */
+    double overhead;               /* seconds a block takes beside the arithmetic */
+    double backward_ratio;         /* backward / forward with frozen weights */
+    double probe_ratio;            /* what a further probe of one PROBE takes / forward */
+    double idle_watts, busy_watts; /* NAN: not known */
+    int32_t threads;               /* 0: the device's share of its machine's cores */
+    bool emulate;      /* the run waits until the cost table says a task or message is done */
+    double time_scale; /* of those waits; the same for all emulated devices */
+};
+
+/* An exception to the network's figures, one direction. */
+struct hop_link {
+    int32_t from, to; /* indices of devices */
+    double bandwidth, latency;
 };
 
 struct hop_cluster {
     struct hop_device *devices;
     size_t count;
     double bandwidth, latency; /* bytes/s, seconds; 0: not given */
+    bool half_duplex;          /* both directions of a link take turns */
+    bool shared_nic;           /* all that a device sends takes turns, and all that it receives */
+    struct hop_link *links;
+    size_t link_count;
     bool share_files; /* ranks that can open the very same model files map them (default true) */
 };
 
