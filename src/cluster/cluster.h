@@ -12,13 +12,13 @@
 
 struct hop_device {
     char *name;
-    char *host;      /* NULL: this machine */
-    char *profile;   /* NULL: none; else the file it came from */
-    char *mode;      /* power mode of the profile; NULL: none */
-    char *backend;   /* name of a numeric backend */
-    bool bp;         /* BP-capable */
-    double rate;     /* forward, achieved, TFLOPS (1e12 operations a second) */
-    double memory;   /* bytes a stage may use; 0: not limited */
+    char *host;                    /* NULL: this machine */
+    char *profile;                 /* NULL: none; else the file it came from */
+    char *mode;                    /* power mode of the profile; NULL: none */
+    char *backend;                 /* name of a numeric backend */
+    bool bp;                       /* BP-capable */
+    double rate;                   /* forward, achieved, TFLOPS (1e12 operations a second) */
+    double memory;                 /* bytes a stage may use; 0: not limited */
     double memory_bandwidth;       /* bytes/s achieved; 0: never what limits a block */
     double overhead;               /* seconds a block takes beside the arithmetic */
     double backward_ratio;         /* backward / forward with frozen weights */

@@ -1,5 +1,6 @@
 #include "cluster/cost_model.h"
 
+#include "base/memory.h"
 #include "base/string.h"
 
 double hop_block_operations(const struct hop_workload *workload)
@@ -27,8 +28,9 @@ hop_status hop_cost_from_model(const struct hop_workload *workload,
         struct hop_cost_device *const costs = &cost.devices[d];
         HOP_TRY_DONE(hop_string_copy(&costs->name, device->name, err));
         costs->bp = device->bp;
+        HOP_TRY_DONE(hop_calloc(&costs->backward, (size_t)cost.blocks, sizeof(double), err));
         for (int32_t b = 0; b < cost.blocks; b++)
-            costs->forward[b] = costs->probe[b] =
+            costs->forward[b] = costs->backward[b] = costs->probe[b] =
                 hop_block_operations(workload) / (device->rate * 1e12);
     }
     *out = cost;

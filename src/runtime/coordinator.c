@@ -234,6 +234,7 @@ static void free_coordinator(struct hop_coordinator *c)
         hop_schedule_free(&c->schedules.items[i]);
     hop_ranks_free(&c->ranks);
     hop_plan_free(&c->plan);
+    hop_cost_free(&c->cost);
     hop_loader_free(&c->loader);
     hop_dataset_free(c->train);
     hop_dataset_free(c->eval);

@@ -51,6 +51,7 @@ struct hop_coordinator {
     struct hop_dataset *train, *eval;
     struct hop_loader loader;
     struct hop_plan plan;
+    struct hop_cost_table cost;
     struct hop_ranks ranks;
     struct hop_schedule_set schedules;
     struct hop_session session;

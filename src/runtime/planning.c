@@ -5,10 +5,12 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "cluster/cost_model.h"
 #include "io/json.h"
 #include "model/adapter.h"
 #include "model/config.h"
 #include "report/table.h"
+#include "schedule/price.h"
 #include "strategy/strategy.h"
 
 hop_status hop_job_device_names(const struct hop_job *job, const char ***out, struct hop_error *err)
@@ -58,7 +60,39 @@ static void warn_of_ignored_keys(const struct hop_job *job, const struct hop_str
                  strategy->name);
 }
 
-static hop_status ask_strategy(const struct hop_job *job, const struct hop_model_config *model,
+hop_status hop_job_dtype(const struct hop_job *job, const struct hop_model_config *model,
+                         enum hop_dtype *out, struct hop_error *err)
+{
+    struct hop_weights *weights;
+    if (job->train.dtype != HOP_JOB_DTYPE_AUTO) {
+        *out = job->train.dtype == HOP_JOB_DTYPE_F32 ? HOP_F32 : HOP_BF16;
+        return HOP_OK;
+    }
+    HOP_TRY(hop_weights_open(job->model, model, &weights, err));
+    *out = hop_weights_native_dtype(weights);
+    hop_weights_free(weights);
+    return HOP_OK;
+}
+
+hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config *model,
+                        struct hop_cost_table *out, struct hop_error *err)
+{
+    const int32_t rows = (int32_t)hop_job_micro_batch_rows(job);
+    const int32_t tokens = (int32_t)job->data.max_length;
+    struct hop_workload workload = {
+        .model = *model,
+        .samples = rows,
+        .tokens = tokens,
+        .labels = tokens < 16 ? tokens : 16,
+        .limits = {.sequences = rows, .tokens = rows * tokens, .labels = rows * tokens},
+        .probe_batch = 1,
+        .window = 4};
+    HOP_TRY(hop_job_lora(job, &workload.lora, err));
+    HOP_TRY(hop_job_dtype(job, model, &workload.dtype, err));
+    return hop_cost_from_model(&workload, &job->cluster, out, err);
+}
+
+static hop_status ask_strategy(const struct hop_job *job, const struct hop_cost_table *cost,
                                struct hop_plan *out, struct hop_error *err)
 {
     hop_status status = HOP_OK;
@@ -68,14 +102,11 @@ static hop_status ask_strategy(const struct hop_job *job, const struct hop_model
     warn_of_ignored_keys(job, strategy);
     if (job->plan.blocks) {
         HOP_TRY_DONE(hop_calloc(&fixed, job->cluster.count, sizeof *fixed, err));
-        HOP_TRY_DONE(hop_fixed_blocks_parse(job->plan.blocks, "job", &job->cluster, fixed, err));
+        HOP_TRY_DONE(hop_fixed_blocks_parse(job->plan.blocks, "job", cost, fixed, err));
     }
-    const struct hop_plan_request request = {.cluster = &job->cluster,
-                                             .blocks = model->blocks,
+    const struct hop_plan_request request = {.cost = cost,
                                              .micro_batches = hop_job_micro_batches(job),
                                              .probes = (int32_t)job->zo.probes,
-                                             .micro_batch_samples =
-                                                 (int32_t)hop_job_micro_batch_rows(job),
                                              .fixed_blocks = fixed,
                                              .zo_lo = job->zo.lo,
                                              .zo_hi = job->zo.hi};
@@ -85,23 +116,37 @@ done:
     return status;
 }
 
+/* A plan from a file is followed as it stands; only what depends on this cluster is new. */
+static hop_status read_plan(const struct hop_job *job, const struct hop_cost_table *cost,
+                            struct hop_plan *out, struct hop_error *err)
+{
+    struct hop_plan plan;
+    hop_status status = HOP_OK;
+    HOP_TRY(hop_plan_load(job->plan.file, job, &plan, err));
+    if (plan.blocks != cost->blocks) {
+        status = hop_fail(err, HOP_INPUT, "%s: the plan is for %d blocks, the model has %d",
+                          job->plan.file, plan.blocks, cost->blocks);
+        goto done;
+    }
+    HOP_TRY_DONE(hop_plan_price(&plan, cost, 1, err));
+    *out = plan;
+    return HOP_OK;
+done:
+    hop_plan_free(&plan);
+    return status;
+}
+
 hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_error *err)
 {
     struct hop_model_config model;
+    struct hop_cost_table cost;
     HOP_TRY(hop_model_config_load(job->model, &model, err));
     HOP_TRY(adopt_adapter(job, err));
-    if (!job->plan.file)
-        return ask_strategy(job, &model, out, err);
-    struct hop_plan plan;
-    HOP_TRY(hop_plan_load(job->plan.file, job, &plan, err));
-    if (plan.blocks != model.blocks) {
-        hop_fail(err, HOP_INPUT, "%s: the plan is for %d blocks, the model has %d", job->plan.file,
-                 plan.blocks, model.blocks);
-        hop_plan_free(&plan);
-        return err->status;
-    }
-    *out = plan;
-    return HOP_OK;
+    HOP_TRY(hop_job_cost(job, &model, &cost, err));
+    const hop_status status =
+        job->plan.file ? read_plan(job, &cost, out, err) : ask_strategy(job, &cost, out, err);
+    hop_cost_free(&cost);
+    return status;
 }
 
 hop_status hop_plan_save(const struct hop_plan *plan, const struct hop_job *job, const char *path,

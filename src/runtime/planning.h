@@ -6,11 +6,20 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "cluster/cost.h"
+#include "model/config.h"
 #include "runtime/job.h"
 #include "schedule/plan.h"
 
 /* Also settles what depends on files: lora.init brings its own rank, alpha and targets. */
 hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_error *err);
+
+/* The dtype the job computes in; `auto` is that of the model's files. */
+hop_status hop_job_dtype(const struct hop_job *job, const struct hop_model_config *model,
+                         enum hop_dtype *out, struct hop_error *err);
+/* What the job's model, data and micro-batches cost on the job's cluster. */
+hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config *model,
+                        struct hop_cost_table *out, struct hop_error *err);
 
 /* Names of the cluster's devices in order (points into the job). Caller frees the array. */
 hop_status hop_job_device_names(const struct hop_job *job, const char ***out,

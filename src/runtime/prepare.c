@@ -39,17 +39,8 @@ static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
 {
     HOP_TRY(hop_model_config_load(c->job.model, &c->model, err));
     HOP_TRY(hop_weights_open(c->job.model, &c->model, &c->session.weights, err));
-    switch (c->job.train.dtype) {
-    case HOP_JOB_DTYPE_F32:
-        c->dtype = HOP_F32;
-        break;
-    case HOP_JOB_DTYPE_BF16:
-        c->dtype = HOP_BF16;
-        break;
-    default:
-        c->dtype = hop_weights_native_dtype(c->session.weights);
-    }
-    return HOP_OK;
+    HOP_TRY(hop_job_dtype(&c->job, &c->model, &c->dtype, err));
+    return hop_job_cost(&c->job, &c->model, &c->cost, err);
 }
 
 static hop_status load_rows(struct hop_coordinator *c, const char *path, int64_t limit,
@@ -121,7 +112,8 @@ static hop_status add_schedule(struct hop_coordinator *c, const struct hop_strat
                                struct hop_error *err)
 {
     struct hop_schedule_set *const set = &c->schedules;
-    HOP_TRY(strategy->schedule(&c->plan, micro_batches, probes, &set->items[set->count], err));
+    HOP_TRY(strategy->schedule(&c->plan, &c->cost, micro_batches, probes, &set->items[set->count],
+                               err));
     *index = set->count++;
     return hop_schedule_check(&c->plan, &set->items[*index], INT32_MAX, err);
 }

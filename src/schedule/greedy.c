@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "schedule/price.h"
 
 struct progress {
     int32_t started[HOP_TASK_KINDS], finished[HOP_TASK_KINDS], wanted[HOP_TASK_KINDS];
@@ -21,6 +22,7 @@ struct worker {
 
 struct game {
     const struct hop_plan *plan;
+    const struct hop_cost_table *cost;
     int32_t micro_batches, probes;
     struct progress *parts;
     struct worker *workers;
@@ -30,16 +32,6 @@ struct game {
 static const enum hop_task_kind priority[] = {HOP_BACKWARD, HOP_FORWARD, HOP_PROBE, HOP_STEP};
 enum { PRIORITIES = sizeof priority / sizeof *priority };
 
-static int32_t in_flight_limit(const struct hop_plan *plan, int32_t part)
-{
-    if (plan->parts[part].gradient != HOP_GRADIENT_BACKPROP)
-        return 0;
-    int32_t later = 0; /* backprop stages from this one on: G - i */
-    for (int32_t p = part; p >= 0; p = hop_plan_next(plan, p))
-        later++;
-    return 2 * later - 1;
-}
-
 static void start_part(struct game *game, int32_t p)
 {
     const enum hop_gradient gradient = game->plan->parts[p].gradient;
@@ -47,7 +39,7 @@ static void start_part(struct game *game, int32_t p)
     part->previous = hop_plan_previous(game->plan, p);
     part->next = hop_plan_next(game->plan, p);
     part->head = hop_plan_head(game->plan, p);
-    part->in_flight = in_flight_limit(game->plan, p);
+    part->in_flight = game->plan->parts[p].in_flight;
     part->wanted[HOP_FORWARD] = game->micro_batches;
     part->wanted[HOP_BACKWARD] = gradient == HOP_GRADIENT_BACKPROP ? game->micro_batches : 0;
     part->wanted[HOP_PROBE] = game->probes > 0 ? game->micro_batches : 0;
@@ -141,21 +133,6 @@ static int32_t earliest_ready(const struct game *game, int32_t device, enum hop_
     return best;
 }
 
-static double duration(const struct game *game, const struct hop_task *task)
-{
-    const struct hop_part *const part = &game->plan->parts[task->part];
-    switch (task->kind) {
-    case HOP_FORWARD:
-        return part->forward_seconds;
-    case HOP_BACKWARD:
-        return part->forward_seconds * part->backward_ratio;
-    case HOP_PROBE:
-        return part->forward_seconds * game->probes;
-    default:
-        return 0;
-    }
-}
-
 static void begin_task(struct game *game, int32_t device, int32_t p, enum hop_task_kind kind,
                        double now)
 {
@@ -166,8 +143,8 @@ static void begin_task(struct game *game, int32_t device, int32_t p, enum hop_ta
         task.probe_hi = game->probes;
     struct hop_task_list *const list = &game->schedule.lists[device];
     list->tasks[list->count++] = task;
-    game->workers[device] =
-        (struct worker){.busy = true, .end = now + duration(game, &task), .task = task};
+    game->workers[device] = (struct worker){
+        .busy = true, .end = now + hop_price_task(game->cost, game->plan, &task), .task = task};
 }
 
 static void fill_device(struct game *game, int32_t device, double now)
@@ -213,8 +190,9 @@ static void play(struct game *game)
     } while (advance(game, &now));
 }
 
-hop_status hop_schedule_greedy(const struct hop_plan *plan, int32_t micro_batches, int32_t probes,
-                               struct hop_schedule *out, struct hop_error *err)
+hop_status hop_schedule_greedy(const struct hop_plan *plan, const struct hop_cost_table *cost,
+                               int32_t micro_batches, int32_t probes, struct hop_schedule *out,
+                               struct hop_error *err)
 {
     if (micro_batches < 1 || probes < 0)
         return hop_fail(err, HOP_INPUT,
@@ -222,6 +200,7 @@ hop_status hop_schedule_greedy(const struct hop_plan *plan, int32_t micro_batche
                         micro_batches, probes);
     HOP_TRY(hop_plan_check(plan, err));
     struct game game = {.plan = plan,
+                        .cost = cost,
                         .micro_batches = micro_batches,
                         .probes = hop_plan_has_zeroth_order(plan) ? probes : 0};
     hop_status status = HOP_OK;

@@ -119,11 +119,14 @@ static hop_status check_part(const struct hop_plan *plan, int32_t p, struct hop_
     if ((int)part->gradient < HOP_GRADIENT_NONE || part->gradient > HOP_GRADIENT_ZEROTH_ORDER)
         return hop_fail(err, HOP_INPUT, "plan: part %d has no known gradient mode (%d)", p,
                         (int)part->gradient);
-    if (!is_time(part->forward_seconds) || !is_time(part->backward_ratio))
+    if (!is_time(part->forward_seconds) || !is_time(part->memory_bytes))
         return hop_fail(err, HOP_INPUT,
-                        "plan: part %d has forward_seconds %g and backward_ratio %g; both must be "
+                        "plan: part %d has forward_seconds %g and memory_bytes %g; both must be "
                         "finite and not negative",
-                        p, part->forward_seconds, part->backward_ratio);
+                        p, part->forward_seconds, part->memory_bytes);
+    if (part->in_flight < 0)
+        return hop_fail(err, HOP_INPUT, "plan: part %d keeps %d micro-batches; 0 or more can be", p,
+                        part->in_flight);
     return check_shares(part, p, err);
 }
 

@@ -22,7 +22,7 @@ struct hop_part {
     double sample_lo, sample_hi; /* share of each micro-batch's samples, in [0, 1] */
     double tensor_lo, tensor_hi; /* share of heads and feed-forward columns, in [0, 1] */
     enum hop_gradient gradient;
-    int32_t in_flight; /* micro-batches kept for backward at once, at most; 0: none are kept */
+    int32_t in_flight;      /* micro-batches kept for backward at once, at most; 0: none are kept */
     double forward_seconds; /* predicted, of one micro-batch */
     double memory_bytes;    /* predicted, with in_flight micro-batches kept */
     double memory_limit;    /* of the device; INFINITY: none */
@@ -42,10 +42,11 @@ struct hop_plan {
     struct hop_part *parts;
     int32_t part_count;
     /* What the planner knows about its choice, seconds a mini-batch; NAN: not known. */
-    double formula_seconds;     /* the strategy's published closed form */
-    double simulated_seconds;   /* by the event simulation */
-    double bound_seconds;       /* no plan can be faster: a proof when equal to simulated_seconds */
-    double all_devices_seconds; /* the best plan with every device, where this one leaves some out */
+    double formula_seconds;   /* the strategy's published closed form */
+    double simulated_seconds; /* by the event simulation */
+    double bound_seconds;     /* no plan can be faster: a proof when equal to simulated_seconds */
+    double
+        all_devices_seconds; /* the best plan with every device, where this one leaves some out */
 };
 
 void hop_plan_free(struct hop_plan *plan);

@@ -10,15 +10,22 @@
 #include "base/string.h"
 #include "io/json.h"
 
+/* JSON knows neither INFINITY nor NAN: both are null. */
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 static json_t *part_json(const struct hop_plan *plan, const struct hop_part *part,
                          const char *device)
 {
     json_t *const object =
-        json_pack("{s:s, s:i, s:i, s:[i,i], s:s, s:[f,f], s:[f,f], s:f, s:f}", "device", device,
-                  "pipeline", part->pipeline, "stage", part->stage, "blocks", part->lo, part->hi,
-                  "gradient", hop_gradient_names[part->gradient], "sample_share", part->sample_lo,
-                  part->sample_hi, "tensor", part->tensor_lo, part->tensor_hi, "forward_seconds",
-                  part->forward_seconds, "backward_ratio", part->backward_ratio);
+        json_pack("{s:s, s:i, s:i, s:[i,i], s:s, s:[f,f], s:[f,f], s:i, s:f, s:f, s:o}", "device",
+                  device, "pipeline", part->pipeline, "stage", part->stage, "blocks", part->lo,
+                  part->hi, "gradient", hop_gradient_names[part->gradient], "sample_share",
+                  part->sample_lo, part->sample_hi, "tensor", part->tensor_lo, part->tensor_hi,
+                  "in_flight", part->in_flight, "forward_seconds", part->forward_seconds,
+                  "memory_bytes", part->memory_bytes, "memory_limit", number(part->memory_limit));
     if (!object || plan->micro_batch_samples < 1)
         return object;
     const int32_t samples = plan->micro_batch_samples;
@@ -40,10 +47,14 @@ json_t *hop_plan_json(const struct hop_plan *plan, const char *const *device_nam
             return NULL;
         }
     }
-    return json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:i, s:i, s:o}", "strategy", plan->strategy,
-                     "feasible", 1, "reason", "", "blocks", plan->blocks, "micro_batches",
-                     plan->micro_batches, "micro_batch_samples", plan->micro_batch_samples,
-                     "probes", plan->probes, "exit_probes", 0, "parts", parts);
+    return json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o}",
+                     "strategy", plan->strategy, "feasible", 1, "reason", "", "blocks",
+                     plan->blocks, "micro_batches", plan->micro_batches, "micro_batch_samples",
+                     plan->micro_batch_samples, "probes", plan->probes, "probe_batch",
+                     plan->probe_batch, "exit_probes", plan->exit_probes, "formula_seconds",
+                     number(plan->formula_seconds), "simulated_seconds",
+                     number(plan->simulated_seconds), "bound_seconds", number(plan->bound_seconds),
+                     "all_devices_seconds", number(plan->all_devices_seconds), "parts", parts);
 }
 
 struct reader {
@@ -113,6 +124,17 @@ static hop_status find_name(const char *name, const char *const *names, int32_t 
                     nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
 }
 
+/* null, like an absent key, is the fallback. */
+static hop_status get_number(const json_t *object, const char *key, const char *where,
+                             double fallback, double *out, struct hop_error *err)
+{
+    if (json_is_null(json_object_get(object, key))) {
+        *out = fallback;
+        return HOP_OK;
+    }
+    return hop_json_get_real(object, key, where, fallback, out, err);
+}
+
 static hop_status get_names(const json_t *object, const struct reader *reader,
                             struct hop_part *part, struct hop_error *err)
 {
@@ -155,10 +177,11 @@ static hop_status parse_part(const json_t *object, const struct reader *reader, 
     HOP_TRY(get_int32(object, "stage", reader->where, position, &part->stage, err));
     HOP_TRY(get_blocks(object, reader->where, part, err));
     HOP_TRY(get_shares(object, reader, part, err));
-    HOP_TRY(hop_json_get_real(object, "forward_seconds", reader->where, part->hi - part->lo,
-                              &part->forward_seconds, err));
-    return hop_json_get_real(object, "backward_ratio", reader->where, 1, &part->backward_ratio,
-                             err);
+    HOP_TRY(get_int32(object, "in_flight", reader->where, 0, &part->in_flight, err));
+    HOP_TRY(hop_json_get_real(object, "forward_seconds", reader->where, 0, &part->forward_seconds,
+                              err));
+    HOP_TRY(hop_json_get_real(object, "memory_bytes", reader->where, 0, &part->memory_bytes, err));
+    return get_number(object, "memory_limit", reader->where, INFINITY, &part->memory_limit, err);
 }
 
 static hop_status parse_parts(const json_t *parts, const char *where, struct reader reader,
@@ -193,7 +216,13 @@ static hop_status parse_header(const json_t *object, const char *where, struct h
     strcpy(plan->strategy, strategy);
     HOP_TRY(get_int32(object, "micro_batches", where, 1, &plan->micro_batches, err));
     HOP_TRY(get_int32(object, "micro_batch_samples", where, 0, &plan->micro_batch_samples, err));
-    return get_int32(object, "probes", where, 0, &plan->probes, err);
+    HOP_TRY(get_int32(object, "probes", where, 0, &plan->probes, err));
+    HOP_TRY(get_int32(object, "probe_batch", where, 0, &plan->probe_batch, err));
+    HOP_TRY(get_int32(object, "exit_probes", where, 0, &plan->exit_probes, err));
+    HOP_TRY(get_number(object, "formula_seconds", where, NAN, &plan->formula_seconds, err));
+    HOP_TRY(get_number(object, "simulated_seconds", where, NAN, &plan->simulated_seconds, err));
+    HOP_TRY(get_number(object, "bound_seconds", where, NAN, &plan->bound_seconds, err));
+    return get_number(object, "all_devices_seconds", where, NAN, &plan->all_devices_seconds, err);
 }
 
 /* Where the file does not say how many blocks the model has, the parts do. */

@@ -88,8 +88,8 @@ static void split(const struct hop_plan_request *request, struct line_up *line)
     for (int32_t i = 0; i < line->count; i++)
         total += (1 / request->cost->devices[line->devices[i]].forward[0]);
     for (int32_t i = 0; i < line->count; i++)
-        line->ideal[i] =
-            request->cost->blocks * ((1 / request->cost->devices[line->devices[i]].forward[0]) / total);
+        line->ideal[i] = request->cost->blocks *
+                         ((1 / request->cost->devices[line->devices[i]].forward[0]) / total);
     if (!request->fixed_blocks) {
         hop_split_blocks(request->cost->blocks, line->ideal, line->count, line->counts);
         return;
@@ -110,7 +110,7 @@ static hop_status build(const struct hop_plan_request *request, const struct lin
                            i < line->bp_free ? HOP_GRADIENT_ZEROTH_ORDER : HOP_GRADIENT_BACKPROP);
         lo += line->counts[i];
     }
-    return HOP_OK;
+    return hop_plan_price(out, request->cost, 1, err);
 }
 
 static hop_status plan_hybridop(const struct hop_plan_request *request, struct hop_plan *out,

@@ -40,17 +40,16 @@ hop_status hop_plan_begin(const struct hop_plan_request *request, const char *st
     return HOP_OK;
 }
 
-void hop_plan_add_stage(struct hop_plan *plan, int32_t device,
-                        int32_t lo, int32_t hi, enum hop_gradient gradient)
+void hop_plan_add_stage(struct hop_plan *plan, int32_t device, int32_t lo, int32_t hi,
+                        enum hop_gradient gradient)
 {
-    plan->parts[plan->part_count] =
-        (struct hop_part){.device = device,
-                          .stage = plan->part_count,
-                          .lo = lo,
-                          .hi = hi,
-                          .sample_hi = 1,
-                          .tensor_hi = 1,
-                          .gradient = gradient};
+    plan->parts[plan->part_count] = (struct hop_part){.device = device,
+                                                      .stage = plan->part_count,
+                                                      .lo = lo,
+                                                      .hi = hi,
+                                                      .sample_hi = 1,
+                                                      .tensor_hi = 1,
+                                                      .gradient = gradient};
     plan->part_count++;
 }
 

@@ -52,9 +52,8 @@ static hop_status plan_single(const struct hop_plan_request *request, struct hop
         hop_plan_add_stage(out, device, 0, zeroth, HOP_GRADIENT_ZEROTH_ORDER);
     else
         out->probes = 0;
-    hop_plan_add_stage(out, device, zeroth, request->cost->blocks,
-                       HOP_GRADIENT_BACKPROP);
-    return HOP_OK;
+    hop_plan_add_stage(out, device, zeroth, request->cost->blocks, HOP_GRADIENT_BACKPROP);
+    return hop_plan_price(out, request->cost, 1, err);
 }
 
 const struct hop_strategy hop_strategy_single = {

@@ -62,7 +62,8 @@ struct hop_strategy {
     double (*formula)(const struct hop_plan *plan, const struct hop_cost_table *cost);
 };
 
-/* The job's `plan.blocks` ({DEVICE: COUNT, ...}) as counts (devices) in their order; devices it does not name get 0. An unknown device suggests the nearest name; counts are integers from 0. */
+/* The job's `plan.blocks` ({DEVICE: COUNT, ...}) as counts (devices) in their order; devices it
+ * does not name get 0. An unknown device suggests the nearest name; counts are integers from 0. */
 hop_status hop_fixed_blocks_parse(const json_t *object, const char *where,
                                   const struct hop_cost_table *cost, int32_t *counts,
                                   struct hop_error *err);
