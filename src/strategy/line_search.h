@@ -40,6 +40,8 @@ bool hop_line_offer(struct hop_line_search *search, const struct hop_run *runs, 
 double hop_line_judge(const struct hop_line_search *search, const struct hop_run *runs,
                       int32_t count);
 
+/* Offers a line that follows the bounds, where there is any line. */
+hop_status hop_line_seed(struct hop_line_search *search, struct hop_error *err);
 /* Improves the best line by moving blocks and swapping devices until neither helps. */
 hop_status hop_line_climb(struct hop_line_search *search, struct hop_error *err);
 /* Improves the best line and `proved` until they meet or the effort is spent. first_only: also
