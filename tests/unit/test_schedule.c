@@ -787,6 +787,34 @@ static void in_flight_follows_memory(void **state)
     priced_part(0, 2, HOP_GRADIENT_ZEROTH_ORDER, 104.5, 1, HOP_INFEASIBLE);
 }
 
+/* Each of two parts on one device fits alone: 5 + 100 + 3 * 10 and 5 + 100 + 10. */
+static void parts_of_a_device_share_its_memory(void **state)
+{
+    (void)state;
+    const int32_t devices[] = {0, 0};
+    const double memory[] = {245, 244.5, 225, 224.5};
+    const int32_t kept[] = {3, 2, 1, 0};
+    struct hop_plan plan = support_plan(2, devices, hybrid + 2);
+    struct hop_cost_table cost = support_cost(&plan);
+    plan.micro_batches = 4;
+    cost.devices[0].fixed_bytes = 5;
+    for (int32_t b = 0; b < 2; b++) {
+        cost.devices[0].state_bytes[b] = 100;
+        cost.devices[0].activation_bytes[b] = 10;
+    }
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
+        struct hop_error err = {0};
+        cost.devices[0].memory = memory[i];
+        assert_int_equal(hop_plan_price(&plan, &cost, 1, &err), kept[i] ? HOP_OK : HOP_INFEASIBLE);
+        if (!kept[i])
+            continue;
+        assert_int_equal(plan.parts[0].in_flight, kept[i]);
+        assert_int_equal(plan.parts[1].in_flight, 1);
+    }
+    hop_cost_free(&cost);
+    hop_plan_free(&plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -807,6 +835,7 @@ int main(void)
         cmocka_unit_test(impossible_requests_are_named),
         cmocka_unit_test(extra_probe_goes_into_the_last_task),
         cmocka_unit_test(in_flight_follows_memory),
+        cmocka_unit_test(parts_of_a_device_share_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
