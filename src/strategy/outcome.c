@@ -68,7 +68,6 @@ done:
     return status;
 }
 
-/* Local search may pass through lines that are worse than what must be beaten in the end. */
 static hop_status search_line(struct hop_line_search *search, bool first_only,
                               struct hop_error *err)
 {
@@ -78,15 +77,8 @@ static hop_status search_line(struct hop_line_search *search, bool first_only,
         search->proved = beat;
         return HOP_OK;
     }
-    search->seconds = INFINITY;
     HOP_TRY(hop_line_seed(search, err));
-    HOP_TRY(hop_line_climb(search, err));
-    const bool found = search->seconds < beat * (1 - HOP_PLAN_TIE);
-    if (!found) {
-        search->seconds = beat;
-        search->count = 0;
-    }
-    if (found && first_only)
+    if (first_only && search->count)
         return HOP_OK;
     return hop_line_prove(search, first_only, err);
 }
