@@ -152,6 +152,8 @@ hop_status hop_line_seed(struct hop_line_search *search, struct hop_error *err)
     HOP_TRY_DONE(hop_calloc(&runs, (size_t)search->pipeline->devices, sizeof *runs, err));
     grow(&beam);
     for (int32_t i = 0; i < beam.leaf_count; i++) {
+        if (beam.leaves[i].seconds >= search->seconds)
+            break;
         const int32_t count = read_runs(&beam, &beam.leaves[i], runs);
         HOP_TRY_DONE(hop_line_climb(search, runs, count, err));
     }
