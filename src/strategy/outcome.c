@@ -105,6 +105,8 @@ static hop_status search_kind(struct workshop *shop, bool all, bool front, bool 
     search->order = &order;
     search->bound = &bound;
     HOP_TRY_DONE(search_line(search, first_only, err));
+    if (!order.exhaustive)
+        search->proved = NAN;
     shop->left.tasks -= share.tasks - left.tasks;
     shop->left.starts -= share.starts - left.starts;
     shop->left.simulations += left.simulations;
@@ -117,7 +119,8 @@ done:
 
 static void keep(const struct hop_line_search *search, struct hop_outcome *outcome)
 {
-    outcome->bound = fmin(outcome->bound, search->proved);
+    outcome->bound =
+        search->proved < outcome->bound || isnan(search->proved) ? search->proved : outcome->bound;
     if (!search->count)
         return;
     outcome->seconds = search->seconds;

@@ -309,6 +309,34 @@ static void large_plans_beat_random_ones(void **state)
     assert_true(planned >= CLUSTERS / 2);
 }
 
+/* Too many different devices for all their orders: fastest first, and nothing is proved. */
+static void many_devices_stand_by_speed(void **state)
+{
+    enum { FRONT = 13, DEVICES = 26, BLOCKS = 40 };
+    (void)state;
+    double forward[DEVICES], backward[DEVICES];
+    for (int32_t d = 0; d < DEVICES; d++) {
+        forward[d] = 1 + 0.01 * (d * 7 % DEVICES);
+        backward[d] = d < FRONT ? 0 : forward[d];
+    }
+    struct hop_cost_table cost = support_plain_cluster(BLOCKS, DEVICES, forward, backward);
+    struct hop_plan_request request = {.cost = &cost, .micro_batches = 4, .probes = 1};
+    for (int use = 0; use < 3; use++)
+        for (int objective = 0; objective < HOP_OBJECTIVES; objective++) {
+            request.devices = (enum hop_device_use)use;
+            request.objective = (enum hop_objective)objective;
+            struct hop_plan plan = must_plan("hybridop", &request);
+            assert_sound(&plan, &cost);
+            assert_true(isnan(plan.bound_seconds));
+            assert_true(plan.part_count == DEVICES || use != HOP_DEVICES_ALL);
+            for (int32_t p = 1; p < plan.part_count; p++)
+                assert_true(plan.parts[p].gradient != plan.parts[p - 1].gradient ||
+                            forward[plan.parts[p].device] > forward[plan.parts[p - 1].device]);
+            hop_plan_free(&plan);
+        }
+    hop_cost_free(&cost);
+}
+
 static bool has_bp_free(const struct hop_cost_table *cost)
 {
     for (int32_t d = 0; d < cost->device_count; d++)
@@ -522,6 +550,7 @@ int main(void)
         cmocka_unit_test(devices_that_slow_the_run_stay_out),
         cmocka_unit_test(ties_use_every_device),
         cmocka_unit_test(large_plans_beat_random_ones),
+        cmocka_unit_test(many_devices_stand_by_speed),
         cmocka_unit_test(probes_fill_idle_time),
         cmocka_unit_test(probes_end_somewhere),
         cmocka_unit_test(gpipe_balances_average_costs),
