@@ -16,17 +16,17 @@
 
 struct hop_cost_device {
     char *name;
-    bool bp;                /* BP-capable */
-    double *forward;        /* (blocks) seconds */
-    double *backward;       /* (blocks) seconds; NULL: the device cannot run backward at all. On a
-                               BP-free device the slow rate that first-order systems pay */
-    double *probe;          /* (blocks) seconds that each probe after the first adds to a PROBE that
-                               runs several at once; as `forward` where nobody measured it */
-    double *step;           /* (blocks) seconds of the optimizer; zeros where nobody measured it */
-    double *state_bytes;    /* (blocks) weights, adapters, gradients and optimizer state */
-    double *activation_bytes; /* (blocks) kept for backward, one micro-batch in flight */
-    double fixed_bytes;       /* whatever the device holds: scratch and message buffers */
-    double memory;            /* bytes; INFINITY: not limited */
+    bool bp;             /* BP-capable */
+    double *forward;     /* (blocks) seconds */
+    double *backward;    /* (blocks) seconds; NULL: the device cannot run backward at all. On a
+                            BP-free device the slow rate that first-order systems pay */
+    double *probe;       /* (blocks) seconds that each probe after the first adds to a PROBE that
+                            runs several at once; as `forward` where nobody measured it */
+    double *step;        /* (blocks) seconds of the optimizer; zeros where nobody measured it */
+    double *state_bytes; /* (blocks) weights, adapters, gradients and optimizer state */
+    double *activation_bytes;      /* (blocks) kept for backward, one micro-batch in flight */
+    double fixed_bytes;            /* whatever the device holds: scratch and message buffers */
+    double memory;                 /* bytes; INFINITY: not limited */
     double idle_watts, busy_watts; /* NAN: not known */
 };
 
