@@ -12,13 +12,13 @@
 
 struct hop_device {
     char *name;
-    char *host;      /* NULL: this machine */
-    char *profile;   /* NULL: none; else the file it came from */
-    char *mode;      /* power mode of the profile; NULL: none */
-    char *backend;   /* name of a numeric backend */
-    bool bp;         /* BP-capable */
-    double rate;     /* forward, achieved, TFLOPS (1e12 operations a second) */
-    double memory;   /* bytes a stage may use; 0: not limited */
+    char *host;                    /* NULL: this machine */
+    char *profile;                 /* NULL: none; else the file it came from */
+    char *mode;                    /* power mode of the profile; NULL: none */
+    char *backend;                 /* name of a numeric backend */
+    bool bp;                       /* BP-capable */
+    double rate;                   /* forward, achieved, TFLOPS (1e12 operations a second) */
+    double memory;                 /* bytes a stage may use; 0: not limited */
     double memory_bandwidth;       /* bytes/s achieved; 0: never what limits a block */
     double overhead;               /* seconds a block takes beside the arithmetic */
     double backward_ratio;         /* backward / forward with frozen weights */
@@ -47,7 +47,8 @@ struct hop_cluster {
 };
 
 /* From the parsed cluster object. Names are unique, non-empty; unknown keys suggest the nearest;
- * `profile` is looked up next to the file, then in profiles/ of the program. */
+ * `profile` is looked up next to the file, then in profiles/ of the program. A device that gives
+ * every figure itself needs no such file. */
 hop_status hop_cluster_parse(const json_t *object, const char *where, struct hop_cluster *out,
                              struct hop_error *err);
 hop_status hop_cluster_load(const char *path, struct hop_cluster *out, struct hop_error *err);
