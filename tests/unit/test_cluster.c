@@ -794,6 +794,81 @@ static void all_shipped_profiles_are_known(void **state)
     closedir(directory);
 }
 
+/* One line or a cluster, whatever the value. */
+static void assert_read_or_refused(const char *text)
+{
+    struct hop_cluster c;
+    struct hop_error err = {0};
+    const hop_status status = parse(text, &c, &err);
+    if (status == HOP_OK) {
+        round_trip(&c);
+        hop_cluster_free(&c);
+        return;
+    }
+    if (status != HOP_INPUT || !err.message[0] || strchr(err.message, '\n'))
+        fail_msg("status %d, message '%s' for %s", (int)status, err.message, text);
+}
+
+static void any_value_of_any_key(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"name",           "host",        "profile",    "mode",
+                                       "backend",        "bp",          "rate",       "memory",
+                                       "bandwidth",      "overhead",    "power",      "threads",
+                                       "emulate",        "time_scale",  "from",       "to",
+                                       "latency",        "duplex",      "nic",        "pairs",
+                                       "sources",        "modes",       "devices",    "description",
+                                       "backward_ratio", "probe_ratio", "share_files"};
+    static const char *const values[] = {"null",
+                                         "true",
+                                         "-1",
+                                         "0",
+                                         "7",
+                                         "1.0e300",
+                                         "-0.5",
+                                         "9223372036854775807",
+                                         "''",
+                                         "x",
+                                         "a",
+                                         "'1e999Gbps'",
+                                         "\"\\n\"",
+                                         "[]",
+                                         "[a, 1]",
+                                         "[[], {}]",
+                                         "{}",
+                                         "{idle: x}",
+                                         "{idle: 1, busy: null}",
+                                         "{a: {b: [c]}}",
+                                         "{rate: {}}",
+                                         "{rate: measured here}"};
+    static const char *const forms[] = {
+        "devices: [{name: a, %s: %s}]",
+        "devices: [{name: a, profile: jetson-orin-nano, %s: %s}]",
+        "devices: [{name: a, emulate: true, %s: %s}, {name: b, emulate: true}]",
+        "devices: [{name: a}, {name: b}]\nnetwork: {%s: %s}",
+        "devices: [{name: a}, {name: b}]\nnetwork: {pairs: [{to: b, latency: 0, %s: %s}]}",
+        "%s: %s",
+    };
+    enum { KEYS = sizeof keys / sizeof *keys, VALUES = sizeof values / sizeof *values };
+    for (size_t k = 0; k < KEYS; k++)
+        for (size_t v = 0; v < VALUES; v++) {
+            char text[256];
+            for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+                /* A key that the form has already is given twice, which YAML refuses. */
+                if (strstr(forms[f], keys[k]))
+                    continue;
+                snprintf(text, sizeof text, forms[f], keys[k], values[v]);
+                assert_read_or_refused(text);
+            }
+            snprintf(text, sizeof text, "%s: %s\n", keys[k], values[v]);
+            write_file("p.yaml", text);
+            assert_read_or_refused("devices: [{name: a, profile: p}]");
+            snprintf(text, sizeof text, "mode: m\nmodes: {m: {%s: %s}}\n", keys[k], values[v]);
+            write_file("p.yaml", text);
+            assert_read_or_refused("devices: [{name: a, profile: p, mode: m}]");
+        }
+}
+
 static void this_machine(void **state)
 {
     (void)state;
@@ -866,6 +941,7 @@ int main(void)
         cmocka_unit_test(emulated_examples_are_the_same_boards),
         cmocka_unit_test(modes_of_shipped_profiles),
         cmocka_unit_test(all_shipped_profiles_are_known),
+        cmocka_unit_test(any_value_of_any_key),
         cmocka_unit_test(this_machine),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
