@@ -33,7 +33,9 @@ static void test_normal_form(void **state)
         {"an apple and a theme", "apple and theme"},
         {"a_b", "ab"},
         {"a-n", ""},
-        {"the\u00a0cat\u3000sat\x1c\u2028on\xc2\x85" "it", "cat sat on it"},
+        {"the\u00a0cat\u3000sat\x1c\u2028on\xc2\x85"
+         "it",
+         "cat sat on it"},
         {"“the” –the– cat", "“ ” – – cat"},
         {"\u0130stanbul", "i\u0307stanbul"},
         {"\u00c9COLE", "\u00e9cole"},
