@@ -26,7 +26,7 @@ struct hop_builder {
 /* A row as a task reader found it. */
 struct hop_pair {
     size_t line;
-    const char *place; /* instead of path and line, where a file is no list of lines; or NULL */
+    const char *place; /* "file: data[3]..." where a file is no list of lines; NULL: line says it */
     const char *prompt, *completion;
     size_t prompt_length, completion_length;
     size_t question_length; /* bytes at the prompt's end that a cut spares: what is asked about the

@@ -98,7 +98,6 @@ static hop_status read_row(void *context, const struct hop_jsonl_line *line, boo
     HOP_TRY(hop_string_append(&r->text, text, strlen(text), err));
     HOP_TRY(hop_place(&r->id, err, "%" JSON_INTEGER_FORMAT, json_integer_value(idx)));
     r->question.passage_id = json_is_integer(idx) ? r->id.data : NULL;
-    r->question.line = line->line;
     HOP_TRY(read_questions(r, passage, err));
     *more = r->more;
     return HOP_OK;
@@ -145,7 +144,6 @@ static hop_status read_item(struct reader *r, const json_t *item, size_t i, stru
     HOP_TRY(hop_place(&r->passage_place, err, "%s: data[%zu].paragraph", r->path, i));
     HOP_TRY(hop_need_string(paragraph, "text", r->passage_place.data, &text, err));
     HOP_TRY(remove_marks(text, &r->text, err));
-    r->question.line = i + 1;
     return read_questions(r, paragraph, err);
 }
 

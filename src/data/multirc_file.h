@@ -22,7 +22,6 @@ struct hop_multirc_answer {
 /* Everything is valid during the call only. */
 struct hop_multirc_question {
     const char *place;      /* "file:12: passage.questions[3]" or "file: data[0].paragraph..." */
-    size_t line;            /* of the file, or the number of the passage from 1 */
     const char *passage_id; /* the original's "id", SuperGLUE's "idx" as text; NULL when absent */
     size_t position;        /* in its passage, from 0 */
     int64_t idx;            /* SuperGLUE's number of the question; -1 when absent */

@@ -15,6 +15,7 @@ struct reader {
     use_function *use;
     void *context;
     bool more;
+    size_t questions; /* read so far */
     struct hop_string article_place, paragraph_place, place;
     const char **golds;
     size_t capacity; /* of golds */
@@ -49,7 +50,7 @@ static hop_status read_question(struct reader *r, const json_t *qa, size_t i, st
     HOP_TRY(read_golds(r, qa, err));
     q->qa = qa;
     q->place = r->place.data;
-    q->number++;
+    r->questions++;
     return r->use(r->context, q, &r->more, err);
 }
 
@@ -86,7 +87,7 @@ static hop_status read_articles(struct reader *r, const char *path, const json_t
     HOP_TRY(hop_need_list(file, "data", path, &list, err));
     for (size_t i = 0; i < json_array_size(list) && r->more; i++)
         HOP_TRY(read_article(r, path, json_array_get(list, i), i, err));
-    if (r->question.number == 0)
+    if (r->questions == 0)
         return hop_fail(err, HOP_INPUT, "%s: the file has no question", path);
     return HOP_OK;
 }

@@ -18,7 +18,6 @@ struct hop_squad_question {
     const char *place;           /* "file: data[0].paragraphs[2].qas[1]" */
     const char *article_place;   /* of "title" */
     const char *paragraph_place; /* of "context" */
-    size_t number;               /* in the file, from 1 */
     const char *id;
     const json_t *article, *paragraph, *qa;
     const json_t *answers;    /* objects with a string "text", at least one */

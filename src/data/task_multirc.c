@@ -21,8 +21,7 @@ static hop_status add_answer(struct hop_builder *b, const struct hop_multirc_que
                                    "\nQuestion: %s\nI found this answer \"%s\". Is that correct? "
                                    "Yes or No?\n",
                                    q->question, answer->text));
-    const struct hop_pair pair = {.line = q->line,
-                                  .place = q->place,
+    const struct hop_pair pair = {.place = q->place,
                                   .prompt = prompt.data,
                                   .prompt_length = prompt.length,
                                   .completion = label,

@@ -85,8 +85,7 @@ static hop_status add_pair(struct hop_builder *b, const struct hop_squad_questio
     HOP_TRY_DONE(hop_string_append(&prompt, row->question, row->question_length, err));
     HOP_TRY_DONE(hop_string_append(&prompt, "\nAnswer:", strlen("\nAnswer:"), err));
     HOP_TRY_DONE(hop_string_printf(&completion, err, "%s%s\n", b->answer_space, q->golds[0]));
-    const struct hop_pair pair = {.line = q->number,
-                                  .place = q->place,
+    const struct hop_pair pair = {.place = q->place,
                                   .prompt = prompt.data,
                                   .prompt_length = prompt.length,
                                   .completion = completion.data,
