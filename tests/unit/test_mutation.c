@@ -143,7 +143,7 @@ static hop_status read_cluster(const char *path)
 {
     struct hop_cluster cluster;
     HOP_TRY(hop_cluster_load(path, &cluster, &err));
-    assert_in_range(cluster.count, 1, SIZE_MAX_TEXT);
+    assert_in_range(cluster.count, 1, HOP_TEST_MUTATION_SIZE);
     for (size_t i = 0; i < cluster.link_count; i++) {
         assert_in_range(cluster.links[i].from, 0, cluster.count - 1);
         assert_in_range(cluster.links[i].to, 0, cluster.count - 1);
