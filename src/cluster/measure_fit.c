@@ -96,7 +96,8 @@ static void load(struct system *s, const double *x, const double *y)
     memcpy(column(s, s->columns), y, s->rows * sizeof *y);
 }
 
-/* Reflects columns k.. so that column k is zero below its diagonal. False: nothing is left of it. */
+/* Reflects columns k.. so that column k is zero below its diagonal. False: nothing is left of it.
+ */
 static bool reflect(struct system *s, size_t k)
 {
     double *const v = column(s, k) + k;
@@ -201,7 +202,6 @@ double hop_median(size_t n, double *values, double *spread)
     qsort(values, n, sizeof *values, compare_doubles);
     const double median = quantile(n, values, 0.5);
     if (spread)
-        *spread =
-            median > 0 ? (quantile(n, values, 0.75) - quantile(n, values, 0.25)) / median : 0;
+        *spread = median > 0 ? (quantile(n, values, 0.75) - quantile(n, values, 0.25)) / median : 0;
     return median;
 }
