@@ -61,6 +61,9 @@ done:
     return status;
 }
 
+/* Times that differ this much were not those of the machine alone. */
+#define STEADY 0.2
+
 static void print_rate(const struct hop_measurement *m, FILE *to)
 {
     const struct hop_measured_rate *const rate = &m->rate;
@@ -72,10 +75,15 @@ static void print_rate(const struct hop_measurement *m, FILE *to)
         fprintf(to, "backward_ratio  %.3f\n", rate->backward_ratio);
     if (isfinite(rate->probe_ratio))
         fprintf(to, "probe_ratio     %.3f\n", rate->probe_ratio);
-    fprintf(to, "optimizer       %.3f ms a block\n", 1e3 * m->step.seconds);
+    if (m->step.repetitions > 0)
+        fprintf(to, "optimizer       %.3f ms a block\n", 1e3 * m->step.seconds);
     fprintf(to, "bandwidth       %.1f GB/s (triad)\n", m->bandwidth / 1e9);
     if (isfinite(m->available))
         fprintf(to, "memory          %.0f MiB to spare\n", m->available / 0x1p20);
+    const double spread = hop_measured_chosen(m)->block.forward.spread;
+    if (spread > STEADY)
+        fprintf(to, "The times of equal calls spread by %.0f %%: let nothing else run meanwhile.\n",
+                100 * spread);
 }
 
 /* Memory */

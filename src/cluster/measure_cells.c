@@ -1,5 +1,6 @@
 /* Repeated timing of many small things in the time there is. */
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "cluster/measure_fit.h"
@@ -72,6 +73,12 @@ static hop_status warm_up(const struct hop__bench *bench, struct hop__subject *s
     return HOP_OK;
 }
 
+static long preemptions(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
 /* One more of each cell that fits into the time left; false when none did. */
 static hop_status run_round(const struct hop__bench *bench, struct hop__subject *subjects,
                             struct hop__cell *cells, size_t count, double end, bool *ran,
@@ -84,7 +91,9 @@ static hop_status run_round(const struct hop__bench *bench, struct hop__subject 
         if (!cell->started || cell->count == HOP__REPETITIONS ||
             hop_clock_now() + cell->expected > end)
             continue;
+        const long before = preemptions();
         HOP_TRY(run_once(bench, subjects, cell, seconds, err));
+        cell->disturbed[cell->count] = preemptions() != before;
         cell->forward[cell->count] = seconds[0];
         cell->backward[cell->count++] = seconds[1];
         if (seconds[0] + seconds[1] < cell->expected)
@@ -111,30 +120,40 @@ hop_status hop__run_cells(const struct hop__bench *bench, struct hop__subject *s
     const double end = hop_clock_now() + seconds;
     bool ran = true;
     qsort(cells, count, sizeof *cells, by_urgency);
-    HOP_TRY(warm_up(bench, subjects, cells, count, seconds / 3, err));
+    HOP_TRY(warm_up(bench, subjects, cells, count, seconds / 2, err));
     while (ran)
         HOP_TRY(run_round(bench, subjects, cells, count, end, &ran, err));
     return HOP_OK;
 }
 
-static struct hop_timing timing(int32_t count, double *values, double warm)
+/* Fewer than these say less than all of them. */
+enum { UNDISTURBED = 3 };
+
+static struct hop_timing timing(const struct hop__cell *cell, const double *seconds, double warm)
 {
+    double values[HOP__REPETITIONS];
     struct hop_timing out = {.seconds = warm, .repetitions = 1};
-    if (count > 0) {
-        out.repetitions = count;
-        out.seconds = hop_median((size_t)count, values, &out.spread);
+    int32_t undisturbed = 0, n = 0;
+    if (!cell->started)
+        return (struct hop_timing){0};
+    for (int32_t i = 0; i < cell->count; i++)
+        undisturbed += !cell->disturbed[i];
+    for (int32_t i = 0; i < cell->count; i++)
+        if (!cell->disturbed[i] || undisturbed < UNDISTURBED)
+            values[n++] = seconds[i];
+    if (n > 0) {
+        out.repetitions = n;
+        out.seconds = hop_median((size_t)n, values, &out.spread);
     }
     return out;
 }
 
-struct hop_timing hop__cell_forward(struct hop__cell *cell)
+struct hop_timing hop__cell_forward(const struct hop__cell *cell)
 {
-    return cell->started ? timing(cell->count, cell->forward, cell->warm[0])
-                         : (struct hop_timing){0};
+    return timing(cell, cell->forward, cell->warm[0]);
 }
 
-struct hop_timing hop__cell_backward(struct hop__cell *cell)
+struct hop_timing hop__cell_backward(const struct hop__cell *cell)
 {
-    return cell->started ? timing(cell->count, cell->backward, cell->warm[1])
-                         : (struct hop_timing){0};
+    return timing(cell, cell->backward, cell->warm[1]);
 }

@@ -51,9 +51,9 @@ struct hop_line hop_fit_line(size_t n, const double *x, const double *y)
     struct hop_line line = {0};
     if (determinant > RANK_TOLERANCE * s.w * s.xx)
         line.intercept = (s.xx * s.y - s.x * s.xy) / determinant;
-    if (line.intercept < 0)
-        line.intercept = 0;
     line.slope = (s.xy - line.intercept * s.x) / s.xx;
+    if (line.intercept < 0 || line.slope <= 0)
+        line = (struct hop_line){.slope = s.xy / s.xx};
     double residual = 0;
     for (size_t i = 0; i < n; i++) {
         const double error = y[i] - line.intercept - line.slope * x[i];

@@ -7,8 +7,9 @@
 #include "base/error.h"
 
 /* y = intercept + slope * x, intercept >= 0, with the least sum of squared *relative* residuals: a
- * quick point counts as much as a slow one. r2 = 1 - sum (y - fit)^2 / sum (y - mean)^2; 1 where
- * all y are equal and met. One point, or points of one x: intercept 0. y > 0. */
+ * quick point counts as much as a slow one. x > 0, y > 0; points that would want a negative slope
+ * get the best line through the origin. r2 = 1 - sum (y - fit)^2 / sum (y - mean)^2; 1 where
+ * all y are equal and met. One point, or points of one x: intercept 0. */
 struct hop_line {
     double intercept, slope, r2;
 };

@@ -62,7 +62,7 @@ hop_status hop__weights_empty(const struct hop_measure_request *request, int32_t
 
 /* What is timed. */
 enum hop__kind { HOP__PASS, HOP__PROBE, HOP__STEP };
-enum { HOP__REPETITIONS = 64 };
+enum { HOP__REPETITIONS = 128 };
 struct hop__cell {
     int32_t subject, row, probe; /* indices */
     enum hop__kind kind;
@@ -72,6 +72,7 @@ struct hop__cell {
     double warm[2];  /* of the first call; used where there was time for no other */
     double expected; /* of the next one */
     double forward[HOP__REPETITIONS], backward[HOP__REPETITIONS];
+    bool disturbed[HOP__REPETITIONS]; /* another program took a core away meanwhile */
     int32_t count;
 };
 /* Runs the cells in order of urgency, again and again, until about `seconds` have gone by; those
@@ -80,8 +81,9 @@ struct hop__cell {
 hop_status hop__run_cells(const struct hop__bench *bench, struct hop__subject *subjects,
                           struct hop__cell *cells, size_t count, double seconds,
                           struct hop_error *err);
-struct hop_timing hop__cell_forward(struct hop__cell *cell);
-struct hop_timing hop__cell_backward(struct hop__cell *cell);
+/* Over the undisturbed repetitions, where there are some. */
+struct hop_timing hop__cell_forward(const struct hop__cell *cell);
+struct hop_timing hop__cell_backward(const struct hop__cell *cell);
 
 /* Blocks, embedding, head. */
 hop_status hop__measure_times(const struct hop__bench *bench, struct hop_measurement *m,

@@ -16,18 +16,26 @@ struct cells {
     size_t count;
 };
 
-/* What a plan cannot do without comes first: the chosen micro-batch in two sizes of stage, then the
- * other micro-batches, then probes, then the third size. */
+static int32_t smallest(const struct hop_measure_request *request)
+{
+    int32_t least = 0;
+    for (int32_t r = 1; r < request->row_count; r++)
+        least = request->rows[r] < request->rows[least] ? r : least;
+    return least;
+}
+
+/* What a plan cannot do without comes first: the chosen micro-batch and the smallest one in two
+ * sizes of stage, then the other micro-batches, then probes, then the third size. */
 static int urgency(const struct hop_measure_request *request, int32_t subject, int32_t row,
                    enum hop__kind kind)
 {
     const bool chosen = row == request->row_count - 1;
-    const int later = subject >= 2 ? 6 : 0;
+    const int later = subject >= 2 ? 5 : 0;
     if (kind == HOP__STEP)
-        return later + 3;
+        return later + 1;
     if (kind == HOP__PASS)
-        return later + (chosen ? 1 : 2);
-    return later + (chosen ? 4 : 5);
+        return later + (chosen || row == smallest(request) ? 1 : 2);
+    return later + (chosen ? 3 : 4);
 }
 
 static hop_status make_cells(const struct hop_measure_request *request, int32_t subjects,
@@ -53,11 +61,11 @@ static hop_status make_cells(const struct hop_measure_request *request, int32_t 
     return HOP_OK;
 }
 
-static struct hop__cell *find(const struct cells *cells, int32_t subject, int32_t row,
-                              enum hop__kind kind, int32_t probe)
+static const struct hop__cell *find(const struct cells *cells, int32_t subject, int32_t row,
+                                    enum hop__kind kind, int32_t probe)
 {
     for (size_t i = 0; i < cells->count; i++) {
-        struct hop__cell *const cell = &cells->items[i];
+        const struct hop__cell *const cell = &cells->items[i];
         if (cell->subject == subject && cell->row == row && cell->kind == kind &&
             cell->probe == probe)
             return cell;
@@ -125,7 +133,7 @@ static double further_probe(const struct hop_measure_request *request,
 
 /* Blocks */
 
-typedef struct hop_timing (*read_cell)(struct hop__cell *cell);
+typedef struct hop_timing (*read_cell)(const struct hop__cell *cell);
 
 static struct hop_timing block_time(const struct hop_measurement *m, const struct cells *cells,
                                     int32_t row, enum hop__kind kind, int32_t probe, read_cell read,
@@ -185,7 +193,7 @@ enum { EMBED, HEAD, TABLES };
 static void read_table(const struct hop__bench *bench, const struct cells *cells, int32_t subject,
                        int32_t row, struct hop_measured_part *out)
 {
-    struct hop__cell *const pass = find(cells, subject, row, HOP__PASS, 0);
+    const struct hop__cell *const pass = find(cells, subject, row, HOP__PASS, 0);
     out->forward = hop__cell_forward(pass);
     /* The embedding is frozen: nothing flows back into it. */
     if (bench->bp && subject == HEAD)
