@@ -37,7 +37,7 @@ struct options {
 /* Arguments */
 
 /* One line and the exit status of bad input. */
-#define refuse(state, ...) argp_failure((state), HOP_EXIT_USAGE, 0, __VA_ARGS__)
+#define REFUSE(state, ...) argp_failure((state), HOP_EXIT_USAGE, 0, __VA_ARGS__)
 
 static int32_t parse_int(struct argp_state *state, const char *option, const char *text,
                          int32_t high)
@@ -45,7 +45,7 @@ static int32_t parse_int(struct argp_state *state, const char *option, const cha
     char *end;
     const long value = strtol(text, &end, 10);
     if (!*text || *end || value < 1 || value > high)
-        refuse(state, "%s %s: expected a number from 1 to %d", option, text, (int)high);
+        REFUSE(state, "%s %s: expected a number from 1 to %d", option, text, (int)high);
     return (int32_t)value;
 }
 
@@ -59,9 +59,9 @@ static int32_t parse_list(struct argp_state *state, const char *option, char *te
         const int32_t value = parse_int(state, option, item, high);
         for (int32_t i = 0; i < n; i++)
             if (out[i] == value)
-                refuse(state, "%s: %d is there twice", option, (int)value);
+                REFUSE(state, "%s: %d is there twice", option, (int)value);
         if (n == most)
-            refuse(state, "%s: at most %d numbers", option, (int)most);
+            REFUSE(state, "%s: at most %d numbers", option, (int)most);
         out[n++] = value;
     }
     return n;
@@ -86,7 +86,7 @@ static int parse_dtype(struct argp_state *state, const char *value)
     for (int i = 0; i < 3; i++)
         if (strcmp(value, names[i]) == 0)
             return i;
-    refuse(state, "--dtype %s: expected auto, f32 or bf16", value);
+    REFUSE(state, "--dtype %s: expected auto, f32 or bf16", value);
     return 0;
 }
 
@@ -95,18 +95,18 @@ static double parse_seconds(struct argp_state *state, const char *value)
     char *end;
     const double seconds = strtod(value, &end);
     if (!*value || *end || !(seconds > 0) || seconds > 86400)
-        refuse(state, "--seconds %s: expected a number above 0, at most 86400", value);
+        REFUSE(state, "--seconds %s: expected a number above 0, at most 86400", value);
     return seconds;
 }
 
 static void check_arguments(struct argp_state *state, const struct options *options)
 {
     if (!options->job && !options->model)
-        refuse(state, "a job file or --model DIR is missing");
+        REFUSE(state, "a job file or --model DIR is missing");
     if (options->job && options->model)
-        refuse(state, "a job file and --model DIR: one of them says what to measure for");
+        REFUSE(state, "a job file and --model DIR: one of them says what to measure for");
     if (options->name && !*options->name)
-        refuse(state, "--name is empty");
+        REFUSE(state, "--name is empty");
 }
 
 static error_t parse(int key, char *value, struct argp_state *state)
@@ -159,7 +159,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (options->job)
-            refuse(state, "one job file at a time; '%s' is too much", value);
+            REFUSE(state, "one job file at a time; '%s' is too much", value);
         options->job = value;
         return 0;
     case ARGP_KEY_END:

@@ -153,8 +153,9 @@ static void print_title(const struct hop_measurement *m, const char *model, cons
     fprintf(to, "Stages of");
     for (int32_t s = 0; s < m->stage_count; s++)
         fprintf(to, "%s %d", s > 0 ? "," : "", m->stage_blocks[s]);
-    fprintf(to, " blocks; %d tokens a sample, %d of them labels; %.1f s\n\n", m->request.tokens,
-            m->request.labels, m->elapsed);
+    const bool single = m->stage_blocks[m->stage_count - 1] == 1;
+    fprintf(to, " block%s; %d tokens a sample, %d of them labels; %.1f s\n\n", single ? "" : "s",
+            m->request.tokens, m->request.labels, m->elapsed);
 }
 
 hop_status hop_profile_report(const struct hop_measurement *m, const char *model, const char *name,

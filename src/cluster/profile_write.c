@@ -35,6 +35,7 @@ static void describe_work(struct draft *draft)
     const struct hop_measure_request *const request = &draft->m->request;
     size_t at = 0;
     int32_t left = draft->m->rate.points;
+    const bool only_one = left == 1 && hop_measured_chosen(draft->m)->rows == 1;
     for (int32_t r = 0; r < request->row_count; r++) {
         if (draft->m->points[r].block.forward.repetitions == 0)
             continue;
@@ -45,7 +46,8 @@ static void describe_work(struct draft *draft)
                                            : "");
         at += n > 0 ? (size_t)n : 0;
     }
-    snprintf(draft->work + at, sizeof draft->work - at, " samples of %d tokens", request->tokens);
+    snprintf(draft->work + at, sizeof draft->work - at, " sample%s of %d tokens",
+             only_one ? "" : "s", request->tokens);
 }
 
 static hop_status add_bp(struct draft *draft, struct hop_string *s, struct hop_error *err)
@@ -83,8 +85,9 @@ static hop_status add_ratios(struct draft *draft, struct hop_string *s, struct h
         HOP_TRY(add(draft, "backward_ratio", json_real(rate->backward_ratio), s, err));
     }
     if (isfinite(rate->probe_ratio)) {
-        HOP_TRY(hop_string_printf(s, err, "measured, calls of up to %d probes",
-                                  draft->m->request.probes[draft->m->request.probe_count - 1]));
+        const int32_t most = draft->m->request.probes[draft->m->request.probe_count - 1];
+        HOP_TRY(hop_string_printf(s, err, "measured, calls of up to %d probe%s", most,
+                                  most == 1 ? "" : "s"));
         HOP_TRY(add(draft, "probe_ratio", json_real(rate->probe_ratio), s, err));
     }
     return HOP_OK;
