@@ -19,6 +19,7 @@ static const struct {
      hop_cmd_score},
     {"devices", "hybridop devices", "backends and what they can do on this machine",
      hop_cmd_devices},
+    {"profile", "hybridop profile", "measure this machine for a model", hop_cmd_profile},
     {"worker", "hybridop worker", NULL, hop_cmd_worker},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
