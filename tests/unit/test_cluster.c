@@ -338,7 +338,7 @@ static void modes_override_profiles(void **state)
     const struct hop_device *d = &c.devices[0];
     assert_string_equal(d->mode, "low");
     assert_true(!d->bp && d->rate == 0.5 && d->memory == 2e9 && d->memory_bandwidth == 3e9);
-    assert_true(d->overhead == 1e-3 && d->backward_ratio == 1.05 && d->probe_ratio == 1);
+    assert_true(d->overhead == 1e-3 && d->backward_ratio == 8.6 && d->probe_ratio == 1);
     assert_true(d->idle_watts == 4 && d->busy_watts == 5);
     d = &c.devices[1];
     assert_string_equal(d->mode, "high");
