@@ -76,8 +76,9 @@ static hop_status start_send(struct pass *pass, int32_t index, unsigned char *bu
             hop_emulation_send(pass->emulation, t, rows_of(pass, t->micro_batch));
         memcpy(buffer + payload_bytes(pass, t), &arrival, sizeof arrival);
     }
-    return hop_send_start(pass->executor->transport, HOP_CHANNEL_DATA, rank_of(pass, t->to_device),
-                          index, buffer, message_bytes(pass, t), request, err);
+    return hop_send_in_turn(pass->executor->transport, HOP_CHANNEL_DATA,
+                            rank_of(pass, t->to_device), index, buffer, message_bytes(pass, t),
+                            request, err);
 }
 
 static hop_status start_receive(struct pass *pass, int32_t index, unsigned char *buffer,
