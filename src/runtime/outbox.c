@@ -2,27 +2,22 @@
 
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/memory.h"
 
-struct queue {
-    struct hop_request *first, *last;
-};
-
 struct lane {
-    struct queue waiting, flying; /* in the order they came */
-    double began;                 /* the last start */
-    bool alone;                   /* it was the only one under way since */
-    double pace;                  /* seconds a byte, lately; 0: nothing measured yet */
+    struct hop_request *waiting; /* in the order they came */
+    struct hop_request *flying;  /* NULL: none */
 };
 
 struct hop_outbox {
+    MPI_Comm grants;
     struct lane *lanes; /* (ranks) */
     int ranks;
     int held; /* requests in all lanes */
 };
 
-hop_status hop_outbox_create(int ranks, struct hop_outbox **out, struct hop_error *err)
+hop_status hop_outbox_create(int ranks, MPI_Comm grants, struct hop_outbox **out,
+                             struct hop_error *err)
 {
     struct hop_outbox *outbox;
     HOP_TRY(hop_calloc(&outbox, 1, sizeof *outbox, err));
@@ -31,6 +26,7 @@ hop_status hop_outbox_create(int ranks, struct hop_outbox **out, struct hop_erro
         hop_outbox_free(outbox);
         return status;
     }
+    outbox->grants = grants;
     outbox->ranks = ranks;
     *out = outbox;
     return HOP_OK;
@@ -44,100 +40,92 @@ void hop_outbox_free(struct hop_outbox *outbox)
     free(outbox);
 }
 
-static void append(struct queue *queue, struct hop_request *request)
+static void end(struct hop_outbox *outbox, struct hop_request *request, int code)
 {
-    request->next = NULL;
-    if (queue->last)
-        queue->last->next = request;
-    else
-        queue->first = request;
-    queue->last = request;
+    request->code = code;
+    request->active = false;
+    outbox->held--;
 }
 
-static struct hop_request *take_first(struct queue *queue)
-{
-    struct hop_request *const request = queue->first;
-    queue->first = request->next;
-    if (!queue->first)
-        queue->last = NULL;
-    return request;
-}
-
-/* A quarter of the latest measurement at a time: a message may have stood still for a while. */
-static void measure(struct lane *lane, const struct hop_request *request)
-{
-    const double pace = (hop_clock_now() - lane->began) / request->n;
-    lane->pace = lane->pace > 0 ? lane->pace + (pace - lane->pace) / 4 : pace;
-}
-
-static bool has_left(struct lane *lane, struct hop_request *request)
+static void land(struct hop_outbox *outbox, struct lane *lane)
 {
     int flag = 1;
-    if (request->code == MPI_SUCCESS)
-        request->code = MPI_Test(&request->request, &flag, MPI_STATUS_IGNORE);
-    if (request->code == MPI_SUCCESS && !flag)
-        return false;
-    if (lane->alone)
-        measure(lane, request);
-    return true;
+    if (!lane->flying)
+        return;
+    const int code = MPI_Test(&lane->flying->request, &flag, MPI_STATUS_IGNORE);
+    if (code == MPI_SUCCESS && !flag)
+        return;
+    end(outbox, lane->flying, code);
+    lane->flying = NULL;
 }
 
-/* Forgets those that have left. */
-static void clear_flying(struct hop_outbox *outbox, struct lane *lane)
+/* A grant is an empty message with the tag of what may come. */
+static int take_grant(const struct hop_outbox *outbox, const struct hop_request *request,
+                      int *granted)
 {
-    struct queue still = {0};
-    while (lane->flying.first) {
-        struct hop_request *const request = take_first(&lane->flying);
-        if (has_left(lane, request)) {
-            request->active = false;
-            outbox->held--;
-        } else
-            append(&still, request);
+    const int code =
+        MPI_Iprobe(request->peer, request->tag, outbox->grants, granted, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS || !*granted)
+        return code;
+    return MPI_Recv(NULL, 0, MPI_BYTE, request->peer, request->tag, outbox->grants,
+                    MPI_STATUS_IGNORE);
+}
+
+static int start(struct lane *lane, struct hop_request *request)
+{
+    const int code = MPI_Isend(request->bytes, request->n, MPI_BYTE, request->peer, request->tag,
+                               request->channel, &request->request);
+    if (code == MPI_SUCCESS)
+        lane->flying = request;
+    return code;
+}
+
+/* The first one that may. */
+static void start_next(struct hop_outbox *outbox, struct lane *lane)
+{
+    struct hop_request **at = &lane->waiting;
+    while (*at && !lane->flying) {
+        struct hop_request *const request = *at;
+        int granted = 0;
+        int code = take_grant(outbox, request, &granted);
+        if (code == MPI_SUCCESS && !granted) {
+            at = &request->next;
+            continue;
+        }
+        *at = request->next;
+        if (code == MPI_SUCCESS)
+            code = start(lane, request);
+        if (code != MPI_SUCCESS)
+            end(outbox, request, code);
     }
-    lane->flying = still;
-}
-
-/* Is the last one started still expected to be under way? */
-static bool is_taken(const struct lane *lane)
-{
-    static const double patience = 1, slack = 20e-3;
-    if (!lane->flying.first)
-        return false;
-    const double expected =
-        lane->pace > 0 ? 2 * lane->pace * lane->flying.last->n + slack : patience;
-    return hop_clock_now() - lane->began < expected;
-}
-
-static void start_next(struct lane *lane)
-{
-    struct hop_request *const request = take_first(&lane->waiting);
-    lane->alone = !lane->flying.first;
-    lane->began = hop_clock_now();
-    request->code = MPI_Isend(request->bytes, request->n, MPI_BYTE, request->peer, request->tag,
-                              request->channel, &request->request);
-    append(&lane->flying, request);
-}
-
-static void advance_lane(struct hop_outbox *outbox, struct lane *lane)
-{
-    clear_flying(outbox, lane);
-    if (lane->waiting.first && !is_taken(lane))
-        start_next(lane);
 }
 
 void hop_outbox_put(struct hop_outbox *outbox, struct hop_request *request)
 {
+    struct lane *const lane = &outbox->lanes[request->peer];
+    struct hop_request **at = &lane->waiting;
+    while (*at)
+        at = &(*at)->next;
+    *at = request;
+    request->next = NULL;
     request->active = request->queued = true;
     request->code = MPI_SUCCESS;
-    append(&outbox->lanes[request->peer].waiting, request);
     outbox->held++;
-    advance_lane(outbox, &outbox->lanes[request->peer]);
+    land(outbox, lane);
+    start_next(outbox, lane);
+}
+
+int hop_outbox_grant(struct hop_outbox *outbox, int sender, int tag)
+{
+    MPI_Request request;
+    const int code = MPI_Isend(NULL, 0, MPI_BYTE, sender, tag, outbox->grants, &request);
+    return code == MPI_SUCCESS ? MPI_Request_free(&request) : code;
 }
 
 void hop_outbox_advance(struct hop_outbox *outbox)
 {
-    if (!outbox || outbox->held == 0)
-        return;
-    for (int rank = 0; rank < outbox->ranks; rank++)
-        advance_lane(outbox, &outbox->lanes[rank]);
+    for (int rank = 0; outbox && outbox->held > 0 && rank < outbox->ranks; rank++) {
+        land(outbox, &outbox->lanes[rank]);
+        start_next(outbox, &outbox->lanes[rank]);
+    }
 }

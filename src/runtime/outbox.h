@@ -2,9 +2,10 @@
  *
  * MPI libraries let all messages under way share the link, so that the one needed next crawls
  * beside those needed later. In a lane - the way to one rank - a message is started when the one
- * before has left, first come, first served, as the simulator assumes. A message that finds no
- * buffer at its receiver stands still without using the link: one that takes twice as long as those
- * before it is overtaken, so that the order never decides whether a run goes on.
+ * before has left, first come, first served, as the simulator assumes. A message whose receiver has
+ * no buffer for it yet would stand still and must not hold up others: the receiver says of each
+ * message when it has one, and among those messages the lane keeps the order. So it never decides
+ * whether a run goes on.
  *
  * Every function but create and free is called with the lock of the transport's background held. */
 #ifndef HOP_RUNTIME_OUTBOX_H
@@ -31,11 +32,15 @@ struct hop_request {
 
 struct hop_outbox;
 
-hop_status hop_outbox_create(int ranks, struct hop_outbox **out, struct hop_error *err);
+/* Receivers speak of their buffers on the channel `grants`. */
+hop_status hop_outbox_create(int ranks, MPI_Comm grants, struct hop_outbox **out,
+                             struct hop_error *err);
 void hop_outbox_free(struct hop_outbox *outbox);
 /* Takes a send with channel, bytes, n, tag and peer filled in; starts it if its lane is free. The
  * request must stay in place until it is complete. */
 void hop_outbox_put(struct hop_outbox *outbox, struct hop_request *request);
+/* At the receiver: the message with that tag has a buffer. MPI's code. */
+int hop_outbox_grant(struct hop_outbox *outbox, int sender, int tag);
 /* Starts what can start. To be called often. NULL is fine. */
 void hop_outbox_advance(struct hop_outbox *outbox);
 

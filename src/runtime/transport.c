@@ -101,7 +101,8 @@ hop_status hop_transport_take_turns(struct hop_transport *transport, const bool 
     const size_t ranks = (size_t)transport->size;
     HOP_TRY(hop_calloc(&transport->remote, ranks, sizeof *transport->remote, err));
     memcpy(transport->remote, remote, ranks * sizeof *remote);
-    HOP_TRY(hop_outbox_create(transport->size, &transport->outbox, err));
+    HOP_TRY(hop_outbox_create(transport->size, transport->channels[HOP_CHANNEL_GRANTS],
+                              &transport->outbox, err));
     hop_background_set_outbox(transport->background, transport->outbox);
     return HOP_OK;
 }
@@ -122,26 +123,6 @@ hop_status hop_send_start(struct hop_transport *transport, enum hop_channel chan
     return HOP_OK;
 }
 
-hop_status hop_send_in_turn(struct hop_transport *transport, enum hop_channel channel, int to,
-                            int tag, const void *bytes, size_t n, struct hop_request *request,
-                            struct hop_error *err)
-{
-    /* A short message is gone at once and may be waited for by all. */
-    enum { SHORT = 16 << 10 };
-    if (!transport->outbox || !transport->remote[to] || n <= SHORT)
-        return hop_send_start(transport, channel, to, tag, bytes, n, request, err);
-    HOP_TRY(check_size(n, err));
-    request->peer = to;
-    request->channel = transport->channels[channel];
-    request->tag = tag;
-    request->bytes = bytes;
-    request->n = (int)n;
-    hop_background_lock(transport->background);
-    hop_outbox_put(transport->outbox, request);
-    hop_background_unlock(transport->background);
-    return HOP_OK;
-}
-
 hop_status hop_receive_start(struct hop_transport *transport, enum hop_channel channel, int from,
                              int tag, void *bytes, size_t n, struct hop_request *request,
                              struct hop_error *err)
@@ -156,6 +137,44 @@ hop_status hop_receive_start(struct hop_transport *transport, enum hop_channel c
     request->active = true;
     request->queued = false;
     return HOP_OK;
+}
+
+/* A short message is gone at once and may be needed by all. */
+static bool takes_turns(const struct hop_transport *transport, int peer, size_t n)
+{
+    enum { SHORT = 16 << 10 };
+    return transport->outbox && transport->remote[peer] && n > SHORT;
+}
+
+hop_status hop_send_in_turn(struct hop_transport *transport, enum hop_channel channel, int to,
+                            int tag, const void *bytes, size_t n, struct hop_request *request,
+                            struct hop_error *err)
+{
+    if (!takes_turns(transport, to, n))
+        return hop_send_start(transport, channel, to, tag, bytes, n, request, err);
+    HOP_TRY(check_size(n, err));
+    request->peer = to;
+    request->channel = transport->channels[channel];
+    request->tag = tag;
+    request->bytes = bytes;
+    request->n = (int)n;
+    hop_background_lock(transport->background);
+    hop_outbox_put(transport->outbox, request);
+    hop_background_unlock(transport->background);
+    return HOP_OK;
+}
+
+hop_status hop_receive_in_turn(struct hop_transport *transport, enum hop_channel channel, int from,
+                               int tag, void *bytes, size_t n, struct hop_request *request,
+                               struct hop_error *err)
+{
+    HOP_TRY(hop_receive_start(transport, channel, from, tag, bytes, n, request, err));
+    if (!takes_turns(transport, from, n))
+        return HOP_OK;
+    hop_background_lock(transport->background);
+    const int code = hop_outbox_grant(transport->outbox, from, tag);
+    hop_background_unlock(transport->background);
+    return mpi_status(code, "MPI_Isend", err);
 }
 
 /* MPI's status; queued sends are the outbox's to test. With the lock held. */

@@ -17,8 +17,8 @@
 #include "runtime/background.h"
 #include "runtime/outbox.h"
 
-/* Two channels, so that a tag of one never matches the other. */
-enum hop_channel { HOP_CHANNEL_CONTROL, HOP_CHANNEL_DATA, HOP_CHANNELS };
+/* Several channels, so that a tag of one never matches another. */
+enum hop_channel { HOP_CHANNEL_CONTROL, HOP_CHANNEL_DATA, HOP_CHANNEL_GRANTS, HOP_CHANNELS };
 
 struct hop_transport {
     MPI_Comm channels[HOP_CHANNELS];
@@ -46,7 +46,8 @@ int hop_transport_tag_limit(const struct hop_transport *transport);
 const char *hop_transport_name(const struct hop_transport *transport, int rank, char *text,
                                size_t size);
 
-/* From now on large messages to these ranks (size) leave one after the other (see outbox.h). */
+/* From now on large messages to these ranks (size), which do the same, leave one after the other
+ * (see outbox.h). */
 hop_status hop_transport_take_turns(struct hop_transport *transport, const bool *remote,
                                     struct hop_error *err);
 
@@ -54,14 +55,18 @@ hop_status hop_transport_take_turns(struct hop_transport *transport, const bool 
 hop_status hop_send_start(struct hop_transport *transport, enum hop_channel channel, int to,
                           int tag, const void *bytes, size_t n, struct hop_request *request,
                           struct hop_error *err);
-/* The same, but waits for its turn; the request must stay in place until it is complete. */
-hop_status hop_send_in_turn(struct hop_transport *transport, enum hop_channel channel, int to,
-                            int tag, const void *bytes, size_t n, struct hop_request *request,
-                            struct hop_error *err);
 /* A longer message than n is HOP_PEER. */
 hop_status hop_receive_start(struct hop_transport *transport, enum hop_channel channel, int from,
                              int tag, void *bytes, size_t n, struct hop_request *request,
                              struct hop_error *err);
+/* The same, but the message waits for its turn: both sides must use these, with the same n. The
+ * request of a send must stay in place until it is complete. */
+hop_status hop_send_in_turn(struct hop_transport *transport, enum hop_channel channel, int to,
+                            int tag, const void *bytes, size_t n, struct hop_request *request,
+                            struct hop_error *err);
+hop_status hop_receive_in_turn(struct hop_transport *transport, enum hop_channel channel, int from,
+                               int tag, void *bytes, size_t n, struct hop_request *request,
+                               struct hop_error *err);
 /* *done = the request is complete (or was never started). */
 hop_status hop_request_test(struct hop_transport *transport, struct hop_request *request,
                             bool *done, struct hop_error *err);

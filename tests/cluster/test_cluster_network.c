@@ -46,13 +46,13 @@ static void test_slow_network(void **state)
     enter_hosts("100mbit");
     const char *const model = write_model("model", (struct model){.hidden = 32});
     const char *const job =
-        write_job("job.yaml", model, write_rows("rows.jsonl", 512, 128, 128, 64), NULL);
+        write_job("job.yaml", model, write_rows("rows.jsonl", 1024, 128, 128, 64), NULL);
     const char *const cluster =
-        write_hosts("network: {bandwidth: 100Mbps, latency: 0.2ms, nic: shared}");
+        write_hosts("network: {bandwidth: 100Mbps, latency: 0.2ms}");
     const char *const run = scratch("run");
     const struct process process =
-        TRAIN(job, run, text("cluster=%s", cluster), "train.max_steps=4", "data.max_length=128",
-              "train.batch_size=512", "train.micro_batch=128", "train.dtype=f32");
+        TRAIN(job, run, text("cluster=%s", cluster), "train.max_steps=8", "data.max_length=128",
+              "zo.probes=1", "train.batch_size=512", "train.micro_batch=128", "train.dtype=f32");
     assert_success(&process);
     const double predicted = predicted_seconds(run), measured = median_seconds(run);
     print_message("a step takes %.1f ms, simulated %.1f ms: %+.2f %%\n", 1e3 * measured,
