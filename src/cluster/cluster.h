@@ -47,7 +47,8 @@ struct hop_cluster {
 };
 
 /* From the parsed cluster object. Names are unique, non-empty; unknown keys suggest the nearest;
- * `profile` is looked up next to the file, then in profiles/ of the program. */
+ * `profile` is looked up next to the file, then in profiles/ of the program. A device that gives
+ * every figure itself needs no such file. */
 hop_status hop_cluster_parse(const json_t *object, const char *where, struct hop_cluster *out,
                              struct hop_error *err);
 hop_status hop_cluster_load(const char *path, struct hop_cluster *out, struct hop_error *err);
