@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "report/given_plan.h"
 #include "report/quantity.h"
 #include "strategy/predict.h"
 
@@ -37,45 +38,58 @@ static hop_status play(struct hop_forecast *forecast, const struct hop_cost_tabl
     return HOP_OK;
 }
 
-/* What is known of a plan that cannot be. */
-static void refuse(const struct hop_strategy *strategy, const struct hop_plan_request *request,
-                   const struct hop_error *err, struct hop_forecast *forecast)
+/* Of a plan that cannot be, the question remains. */
+static void refuse(struct hop_forecast *forecast, const struct hop_error *err)
 {
+    struct hop_plan *const plan = &forecast->plan;
+    hop_plan_free(plan);
+    plan->formula_seconds = plan->simulated_seconds = NAN;
+    plan->bound_seconds = plan->all_devices_seconds = NAN;
     forecast->refusal = *err;
     forecast->samples_per_second = forecast->joules_per_sample = forecast->tail_seconds = NAN;
-    forecast->plan = (struct hop_plan){
-        .blocks = request->cost->blocks,
-        .devices = request->cost->device_count,
-        .micro_batches = request->micro_batches,
-        .probes = request->probes,
-        .probe_batch = request->probe_batch,
-        .exit_probes = request->exit_probes,
-        .micro_batch_samples = (int32_t)request->cost->micro_batch_samples,
-        .formula_seconds = NAN,
-        .simulated_seconds = NAN,
-        .bound_seconds = NAN,
-        .all_devices_seconds = NAN,
-    };
-    snprintf(forecast->plan.strategy, sizeof forecast->plan.strategy, "%s", strategy->name);
+}
+
+/* The answer's head, for when there is no other. */
+static struct hop_plan empty_plan(const struct hop_strategy *strategy,
+                                  const struct hop_plan_request *request)
+{
+    struct hop_plan plan = {.blocks = request->cost->blocks,
+                            .devices = request->cost->device_count,
+                            .micro_batches = request->micro_batches,
+                            .probes = request->probes,
+                            .probe_batch = request->probe_batch,
+                            .exit_probes = request->exit_probes,
+                            .micro_batch_samples = (int32_t)request->cost->micro_batch_samples};
+    snprintf(plan.strategy, sizeof plan.strategy, "%s", strategy->name);
+    return plan;
+}
+
+static hop_status ask(const struct hop_strategy *strategy, const struct hop_plan_request *request,
+                      struct hop_forecast *forecast, struct hop_error *err)
+{
+    struct hop_plan plan;
+    const double start = hop_clock_now();
+    const hop_status status = strategy->plan(request, &plan, err);
+    forecast->planner_seconds = hop_clock_now() - start;
+    if (status == HOP_OK)
+        forecast->plan = plan;
+    return status;
 }
 
 hop_status hop_forecast_plan(const struct hop_strategy *strategy,
                              const struct hop_plan_request *request, struct hop_forecast *out,
                              struct hop_error *err)
 {
-    struct hop_forecast forecast = {.bp_only = request->bp_only,
+    struct hop_forecast forecast = {.plan = empty_plan(strategy, request),
+                                    .bp_only = request->bp_only,
                                     .fixed = request->fixed_blocks && strategy->uses_fixed_blocks};
-    const double start = hop_clock_now();
-    hop_status status = strategy->plan(request, &forecast.plan, err);
-    forecast.planner_seconds = hop_clock_now() - start;
+    hop_status status = ask(strategy, request, &forecast, err);
     if (status == HOP_OK)
         status = play(&forecast, request->cost, err);
     if (status != HOP_OK)
-        hop_plan_free(&forecast.plan);
+        refuse(&forecast, err);
     if (status != HOP_OK && status != HOP_INFEASIBLE)
         return status;
-    if (status == HOP_INFEASIBLE)
-        refuse(strategy, request, err, &forecast);
     *out = forecast;
     return HOP_OK;
 }
@@ -93,9 +107,15 @@ hop_status hop_forecast_given(struct hop_plan *plan, const struct hop_cost_table
                               struct hop_forecast *out, struct hop_error *err)
 {
     struct hop_forecast forecast = {.plan = *plan, .given = true};
-    HOP_TRY(play(&forecast, cost, err));
-    forecast.bp_only = without_bp_free(&forecast, cost);
+    hop_status status = hop_given_plan_price(&forecast.plan, cost, err);
+    if (status == HOP_OK)
+        status = play(&forecast, cost, err);
+    if (status != HOP_OK && status != HOP_INFEASIBLE)
+        return status;
     *plan = (struct hop_plan){0};
+    forecast.bp_only = without_bp_free(&forecast, cost);
+    if (status == HOP_INFEASIBLE)
+        refuse(&forecast, err);
     *out = forecast;
     return HOP_OK;
 }

@@ -32,7 +32,8 @@ struct hop_forecast {
 hop_status hop_forecast_plan(const struct hop_strategy *strategy,
                              const struct hop_plan_request *request, struct hop_forecast *out,
                              struct hop_error *err);
-/* Plays a plan that is there. Takes *plan on success. */
+/* Plays a plan that is there, for the same blocks and devices; prices and limits are those of the
+ * table. Takes *plan on success. */
 hop_status hop_forecast_given(struct hop_plan *plan, const struct hop_cost_table *cost,
                               struct hop_forecast *out, struct hop_error *err);
 void hop_forecast_free(struct hop_forecast *forecast);

@@ -9,7 +9,6 @@
 #include "io/json.h"
 #include "model/adapter.h"
 #include "model/config.h"
-#include "schedule/price.h"
 #include "strategy/strategy.h"
 
 hop_status hop_job_device_names(const struct hop_job *job, const char ***out, struct hop_error *err)
@@ -168,44 +167,6 @@ void hop_problem_free(struct hop_problem *problem)
     *problem = (struct hop_problem){0};
 }
 
-/* Puts the kept micro-batches of the file in place of those that pricing found. */
-static hop_status keep_in_flight(struct hop_plan *plan, const struct hop_cost_table *cost,
-                                 const int32_t *stated, struct hop_error *err)
-{
-    for (int32_t p = 0; p < plan->part_count; p++) {
-        struct hop_part *const part = &plan->parts[p];
-        if (stated[p] < 1 || part->gradient != HOP_GRADIENT_BACKPROP)
-            continue;
-        part->in_flight = stated[p];
-        part->memory_bytes = hop_price_memory(cost, part, stated[p]);
-        if (part->memory_bytes > part->memory_limit)
-            return hop_fail(err, HOP_INFEASIBLE,
-                            "parts[%d].in_flight: %s needs %.4g bytes to keep %d micro-batches and "
-                            "has %.4g; keep fewer, or leave in_flight out",
-                            p, cost->devices[part->device].name, part->memory_bytes, stated[p],
-                            part->memory_limit);
-    }
-    return HOP_OK;
-}
-
-static hop_status price_given(struct hop_plan *plan, const struct hop_cost_table *cost,
-                              struct hop_error *err)
-{
-    int32_t *stated;
-    if (plan->blocks != cost->blocks)
-        return hop_fail(err, HOP_INPUT, "the plan is for %d blocks, the model has %d", plan->blocks,
-                        cost->blocks);
-    HOP_TRY(hop_calloc(&stated, (size_t)plan->part_count, sizeof *stated, err));
-    for (int32_t p = 0; p < plan->part_count; p++)
-        stated[p] = plan->parts[p].in_flight;
-    plan->micro_batch_samples = (int32_t)cost->micro_batch_samples;
-    hop_status status = hop_plan_price(plan, cost, 1, err);
-    if (status == HOP_OK)
-        status = keep_in_flight(plan, cost, stated, err);
-    free(stated);
-    return status;
-}
-
 hop_status hop_plan_read(const char *path, const struct hop_cost_table *cost, struct hop_plan *out,
                          struct hop_error *err)
 {
@@ -216,9 +177,9 @@ hop_status hop_plan_read(const char *path, const struct hop_cost_table *cost, st
     HOP_TRY_DONE(hop_cost_names(cost, &names, err));
     HOP_TRY_DONE(hop_json_load(path, &object, err));
     HOP_TRY_DONE(hop_plan_parse(object, path, names, cost->device_count, &plan, err));
-    status = price_given(&plan, cost, err);
-    if (status != HOP_OK) {
-        hop_wrap(err, "%s", path);
+    if (plan.blocks != cost->blocks) {
+        status = hop_fail(err, HOP_INPUT, "%s: the plan is for %d blocks, the model has %d", path,
+                          plan.blocks, cost->blocks);
         goto done;
     }
     *out = plan;

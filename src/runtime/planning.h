@@ -35,8 +35,7 @@ hop_status hop_job_forecast(const struct hop_job *job, const struct hop_problem 
 /* The plan alone. HOP_INFEASIBLE with the reason when nothing fits. */
 hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_error *err);
 
-/* A plan from a file, followed as it stands; prices and limits are those of the table. Where the
- * file says nothing of the micro-batches kept (in_flight), as many as are useful and fit. */
+/* A plan for the devices and blocks of the table, from a file. */
 hop_status hop_plan_read(const char *path, const struct hop_cost_table *cost, struct hop_plan *out,
                          struct hop_error *err);
 
