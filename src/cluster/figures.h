@@ -72,8 +72,8 @@ const char *hop_figure_name(int i);
 /* The figure with the nearest name, or NULL. */
 const char *hop_figure_nearest(const char *key);
 
-/* Is the figure there and not null? */
-bool hop_figure_given(const json_t *object, const char *key);
+/* Is the key there and not null? */
+bool hop_key_given(const json_t *object, const char *key);
 /* Are all of them? `power` may be empty. */
 bool hop_figures_complete(const json_t *object);
 /* Sets in `base` what `over` gives; of `power` each number on its own. False: out of memory. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/random.h"
+#include "cluster/cluster.h"
 #include "data/dataset.h"
 #include "io/csv.h"
 #include "io/file.h"
@@ -219,13 +220,88 @@ static void test_yaml(void **state)
     run(&text, "mutated.yaml", read_yaml);
 }
 
+/* What was read, written and read again is the same text. */
+static void assert_writes_itself(const struct hop_cluster *cluster)
+{
+    struct hop_cluster back;
+    json_t *const first = hop_cluster_json(cluster);
+    assert_non_null(first);
+    ASSERT_OK(hop_cluster_parse(first, "back", &back, &err));
+    json_t *const second = hop_cluster_json(&back);
+    if (!json_equal(first, second))
+        fail_msg("a cluster reads back as something else: %s",
+                 json_dumps(first, JSON_REAL_PRECISION(17)));
+    json_decref(first);
+    json_decref(second);
+    hop_cluster_free(&back);
+}
+
+static hop_status read_cluster(const char *path)
+{
+    struct hop_cluster cluster;
+    HOP_TRY(hop_cluster_load(path, &cluster, &err));
+    assert_in_range(cluster.count, 1, SIZE_MAX_TEXT);
+    for (size_t i = 0; i < cluster.link_count; i++) {
+        assert_in_range(cluster.links[i].from, 0, cluster.count - 1);
+        assert_in_range(cluster.links[i].to, 0, cluster.count - 1);
+    }
+    assert_writes_itself(&cluster);
+    hop_cluster_free(&cluster);
+    return HOP_OK;
+}
+
+static void test_cluster(void **state)
+{
+    (void)state;
+    struct text text;
+    set_text(&text,
+             "network:\n  bandwidth: 1Gbps\n  latency: 0.3ms\n  duplex: half\n  nic: shared\n"
+             "  pairs:\n  - {from: a, to: b, bandwidth: 100Mbps, latency: 1ms}\n"
+             "  - {from: b, to: a, latency: 0}\nshare_files: false\ndevices:\n"
+             "- {name: a, profile: jetson-orin-nano, mode: 25W, power: {idle: 3}, threads: 2}\n"
+             "- {name: b, bp: false, rate: 2.5, memory: 7GiB, bandwidth: 50GB/s, overhead: 0.1ms,\n"
+             "   backward_ratio: 8.6, probe_ratio: 0.5, power: {idle: 1, busy: 2}, emulate: true,\n"
+             "   time_scale: 0.5, host: h, backend: cpu}\n");
+    run(&text, "mutated-cluster.yaml", read_cluster);
+}
+
+/* As the profile of a cluster's only device. */
+static hop_status read_profile(const char *path)
+{
+    struct hop_cluster cluster;
+    json_t *const object =
+        json_pack("{s:[{s:s, s:s, s:s}]}", "devices", "name", "a", "profile", path, "mode", "high");
+    const hop_status status = hop_cluster_parse(object, "mutated", &cluster, &err);
+    json_decref(object);
+    HOP_TRY(status);
+    assert_string_equal(cluster.devices[0].mode, "high");
+    assert_writes_itself(&cluster);
+    hop_cluster_free(&cluster);
+    return HOP_OK;
+}
+
+static void test_profile(void **state)
+{
+    (void)state;
+    struct text text;
+    set_text(&text,
+             "description: a board\nbp: false\nrate: 5.0\nmemory: 9.5GB\nbandwidth: 44GB/s\n"
+             "overhead: 20us\nbackward_ratio: 8.6\nprobe_ratio: 0.9\n"
+             "power: {idle: 8, busy: 18}\nmode: low\nmodes:\n  low: {}\n  high:\n"
+             "    rate: 7\n    power: {busy: 20}\n    sources:\n      rate: measured, here\n"
+             "      power: assumed\n        of two lines\nsources:\n"
+             "  {bp: assumed so, rate: measured so, memory: derived so, bandwidth: assumed so,\n"
+             "   overhead: assumed so, backward_ratio: assumed so, probe_ratio: assumed so,\n"
+             "   power: \"assumed: so\"}\n");
+    run(&text, "mutated-profile.yaml", read_profile);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_safetensors),
-        cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_yaml),
+        cmocka_unit_test(test_safetensors), cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_csv),         cmocka_unit_test(test_yaml),
+        cmocka_unit_test(test_cluster),     cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
