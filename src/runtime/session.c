@@ -68,6 +68,7 @@ static hop_status read_numbers(struct hop_session *session, struct hop_error *er
     HOP_TRY(hop_json_get_int(setup, "trace_steps", where, 0, &config->trace_steps, err));
     HOP_TRY(hop_json_get_string(setup, "dtype", where, "f32", &dtype, err));
     HOP_TRY(get_int32(setup, "micro_batches", &session->batch_count, err));
+    HOP_TRY(get_int32(setup, "window", &config->window, err));
     config->epsilon = (float)epsilon;
     config->weight_decay = (float)decay;
     config->seed = (uint64_t)seed;
@@ -125,6 +126,54 @@ static hop_status read_devices(struct hop_session *session, struct hop_error *er
     return HOP_OK;
 }
 
+/* Emulation */
+
+/* Devices that are emulated and on the machine of this one. */
+static hop_status read_timed(const struct hop_session *session, bool *timed, bool *all,
+                             struct hop_error *err)
+{
+    const json_t *const devices = json_object_get(session->setup, "devices");
+    int32_t machine, other;
+    HOP_TRY(get_int32(json_array_get(devices, (size_t)session->device), "machine", &machine, err));
+    *all = true;
+    for (int32_t d = 0; d < session->plan.devices; d++) {
+        const json_t *const device = json_array_get(devices, (size_t)d);
+        bool emulate;
+        HOP_TRY(hop_json_get_bool(device, "emulate", where, false, &emulate, err));
+        HOP_TRY(get_int32(device, "machine", &other, err));
+        timed[d] = emulate && other == machine;
+        *all = *all && (timed[d] || session->rank_of[d] < 0);
+    }
+    return HOP_OK;
+}
+
+/* Messages of a real network bring no arrival time: they have to be seen early. */
+static hop_status start_emulation(struct hop_session *session, bool *timed, struct hop_error *err)
+{
+    static const double precise_poll = 200e-6;
+    bool all;
+    HOP_TRY(read_timed(session, timed, &all, err));
+    if (!timed[session->device])
+        return HOP_OK;
+    HOP_TRY(hop_emulation_create(json_object_get(session->setup, "emulation"), &session->plan,
+                                 session->device, timed, &session->emulation, err));
+    session->config.emulation = session->emulation;
+    if (!all)
+        session->transport->longest_poll = precise_poll;
+    return HOP_OK;
+}
+
+static hop_status create_emulation(struct hop_session *session, struct hop_error *err)
+{
+    bool *timed;
+    if (!json_object_get(session->setup, "emulation"))
+        return HOP_OK;
+    HOP_TRY(hop_calloc(&timed, (size_t)session->plan.devices, sizeof *timed, err));
+    const hop_status status = start_emulation(session, timed, err);
+    free(timed);
+    return status;
+}
+
 static hop_status create_batches(struct hop_session *session, struct hop_error *err)
 {
     if (session->batch_count < 1 || session->batch_count > 1 << 15)
@@ -176,6 +225,7 @@ hop_status hop_session_start(struct hop_session *session, struct hop_schedule *s
 {
     if (session->device < 0)
         return HOP_OK;
+    HOP_TRY(create_emulation(session, err));
     return hop_executor_create(&session->config, &session->plan, schedules, count, session->weights,
                                session->transport, &session->executor, err);
 }
@@ -185,6 +235,7 @@ void hop_session_free(struct hop_session *session)
     if (!session)
         return;
     hop_executor_free(session->executor);
+    hop_emulation_free(session->emulation);
     hop_weights_free(session->weights);
     for (int32_t m = 0; session->batches && m < session->batch_count; m++)
         hop_batch_free(&session->batches[m]);

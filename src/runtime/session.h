@@ -12,7 +12,7 @@
 #include "runtime/transport.h"
 
 /* Two builds talk only when these agree. */
-enum { HOP_PROTOCOL = 1 };
+enum { HOP_PROTOCOL = 2 };
 
 /* Tags of the control channel. */
 enum hop_tag {
@@ -48,17 +48,19 @@ struct hop_session {
     int32_t *device_of;        /* (ranks), -1: coordinator only */
     int32_t device;            /* of this rank */
     struct hop_weights *weights;
-    struct hop_executor *executor; /* NULL without a device */
-    struct hop_batch *batches;     /* (batch_count) */
+    struct hop_emulation *emulation; /* NULL: this device is not emulated */
+    struct hop_executor *executor;   /* NULL without a device */
+    struct hop_batch *batches;       /* (batch_count) */
     int32_t batch_count;
 };
 
 /* The setup object:
  * {"protocol", "model": config, "lora": {rank, alpha, targets: [name]}, "dtype", "limits": [s, t,
  * l], "seed", "epsilon", "weight_decay", "timeout", "trace_steps", "micro_batches", "devices":
- * [{"name", "rank", "backend", "bp", "threads", "peers"}], "plan": {...}, "files": {"directory",
- * "share", "fingerprints": ["hex", ...]}} Takes a reference to setup. Weights and executor come
- * later. */
+ * [{"name", "rank", "backend", "bp", "threads", "peers", "machine", "emulate"}], "window", "plan":
+ * {...}, "emulation": {"time_scale", "cost": {...}} where a device is emulated, "files":
+ * {"directory", "share", "fingerprints": ["hex", ...]}} Takes a reference to setup. Weights and
+ * executor come later. */
 hop_status hop_session_create(json_t *setup, struct hop_transport *transport,
                               struct hop_session *out, struct hop_error *err);
 /* Takes over the schedules (emptied on success); session->weights must be there. */

@@ -20,7 +20,7 @@ static hop_status mpi_status(int code, const char *what, struct hop_error *err)
 
 hop_status hop_transport_open(struct hop_transport *out, struct hop_error *err)
 {
-    struct hop_transport transport = {.timeout = 600, .silent = -1};
+    struct hop_transport transport = {.timeout = 600, .longest_poll = 2e-3, .silent = -1};
     int provided;
     HOP_TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided),
                        "MPI_Init_thread", err));
@@ -141,17 +141,17 @@ hop_status hop_request_test(struct hop_transport *transport, struct hop_request 
 
 /* A wait starts with a few immediate polls, so that a message that is about to come costs no sleep;
  * then it sleeps a tenth of the time it has waited, so that a message is never much delayed, and at
- * most 2 ms. */
+ * most the transport's longest poll. */
 struct pause {
     double last, waited; /* time of the last poll, seconds of waiting so far */
     int polls;
 };
 
-static void pause_poll(struct pause *pause)
+static void pause_poll(const struct hop_transport *transport, struct pause *pause)
 {
     enum { EAGER_POLLS = 20 };
-    static const double shortest = 20e-6, longest = 2e-3;
-    const double part = pause->waited / 10;
+    static const double shortest = 20e-6;
+    const double part = pause->waited / 10, longest = transport->longest_poll;
     if (++pause->polls > EAGER_POLLS)
         hop_clock_sleep(part < shortest ? shortest : part > longest ? longest : part);
 }
@@ -183,7 +183,7 @@ hop_status hop_request_wait(struct hop_transport *transport, struct hop_request 
         HOP_TRY(hop_request_test(transport, request, &done, err));
         if (done)
             return HOP_OK;
-        pause_poll(&pause);
+        pause_poll(transport, &pause);
         HOP_TRY(check_timeout(transport, &pause, what, request->peer, err));
     }
 }
@@ -212,7 +212,7 @@ static hop_status wait_for_message(struct hop_transport *transport, enum hop_cha
         HOP_TRY(mpi_status(code, "MPI_Improbe", err));
         if (found)
             break;
-        pause_poll(&pause);
+        pause_poll(transport, &pause);
         HOP_TRY(check_timeout(transport, &pause, what, from, err));
     }
     MPI_Get_count(&status, MPI_BYTE, length);

@@ -22,8 +22,9 @@ enum hop_channel { HOP_CHANNEL_CONTROL, HOP_CHANNEL_DATA, HOP_CHANNELS };
 struct hop_transport {
     MPI_Comm channels[HOP_CHANNELS];
     int rank, size;
-    double timeout; /* seconds */
-    int silent;     /* the rank a wait was given up on, -1: none yet */
+    double timeout;      /* seconds */
+    double longest_poll; /* seconds a wait sleeps at most before it looks again */
+    int silent;          /* the rank a wait was given up on, -1: none yet */
     const char *const
         *names; /* (size) of the devices behind the ranks, for messages; may be NULL */
     struct hop_background *background; /* NULL with one rank */
