@@ -2,6 +2,38 @@
 
 #include <math.h>
 
+static hop_status check_part(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                             int32_t p, struct hop_error *err)
+{
+    const struct hop_part *const part = &plan->parts[p];
+    if (part->device < 0 || part->device >= cost->device_count)
+        return hop_fail(err, HOP_INPUT, "plan: part %d is on device %d; the cost table has %d", p,
+                        part->device, cost->device_count);
+    if (part->lo < 0 || part->lo > part->hi || part->hi > cost->blocks)
+        return hop_fail(err, HOP_INPUT,
+                        "plan: part %d holds blocks [%d, %d); the cost table has blocks [0, %d)", p,
+                        part->lo, part->hi, cost->blocks);
+    if (part->gradient == HOP_GRADIENT_BACKPROP &&
+        !isfinite(hop_cost_backward(cost, part->device, part->lo, part->hi)))
+        return hop_fail(err, HOP_INFEASIBLE,
+                        "plan: part %d runs backward on %s, which has no backward times; add "
+                        "`backward` to the cost table or choose another device",
+                        p, cost->devices[part->device].name);
+    return HOP_OK;
+}
+
+hop_status hop_price_check(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                           struct hop_error *err)
+{
+    if (cost->blocks != plan->blocks || cost->device_count != plan->devices)
+        return hop_fail(err, HOP_INPUT,
+                        "plan: it is for %d blocks and %d devices, the cost table for %d and %d",
+                        plan->blocks, plan->devices, cost->blocks, cost->device_count);
+    for (int32_t p = 0; p < plan->part_count; p++)
+        HOP_TRY(check_part(cost, plan, p, err));
+    return HOP_OK;
+}
+
 static double share(const struct hop_part *part)
 {
     return (part->sample_hi - part->sample_lo) * (part->tensor_hi - part->tensor_lo);
@@ -72,7 +104,12 @@ double hop_price_transfer(const struct hop_cost_table *cost, const struct hop_pl
 double hop_price_memory(const struct hop_cost_table *cost, const struct hop_part *part,
                         int32_t in_flight)
 {
-    return hop_cost_memory(cost, part->device, part->lo, part->hi, in_flight);
+    if (share(part) == 1)
+        return hop_cost_memory(cost, part->device, part->lo, part->hi, in_flight);
+    const double fixed = cost->devices[part->device].fixed_bytes;
+    const double held = hop_cost_memory(cost, part->device, part->lo, part->hi, 0);
+    const double kept = hop_cost_memory(cost, part->device, part->lo, part->hi, in_flight) - held;
+    return fixed + (part->tensor_hi - part->tensor_lo) * (held - fixed) + share(part) * kept;
 }
 
 static int32_t between(int32_t low, int32_t value, int32_t high)
@@ -145,6 +182,7 @@ static hop_status price_part(struct hop_plan *plan, const struct hop_cost_table 
 hop_status hop_plan_price(struct hop_plan *plan, const struct hop_cost_table *cost, int32_t fewest,
                           struct hop_error *err)
 {
+    HOP_TRY(hop_price_check(cost, plan, err));
     for (int32_t p = 0; p < plan->part_count; p++)
         HOP_TRY(price_part(plan, cost, p, fewest, err));
     return HOP_OK;

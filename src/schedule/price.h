@@ -6,6 +6,11 @@
 #include "cluster/cost.h"
 #include "schedule/schedule.h"
 
+/* Does the table have every device and block of the plan, and backward times where a part runs
+ * backward? HOP_INPUT or HOP_INFEASIBLE naming what is missing. */
+hop_status hop_price_check(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                           struct hop_error *err);
+
 /* Seconds of a task on its part's device: sums over its blocks, times its share of samples and
  * tensors. */
 double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *plan,
@@ -16,7 +21,8 @@ double hop_price_bytes(const struct hop_cost_table *cost, const struct hop_plan 
 /* Seconds of the message on an idle link; 0 inside a device. */
 double hop_price_transfer(const struct hop_cost_table *cost, const struct hop_plan *plan,
                           const struct hop_transfer *transfer);
-/* Bytes of a part that keeps `in_flight` micro-batches for backward. */
+/* Bytes of a part that keeps `in_flight` micro-batches for backward: its tensor share of the state,
+ * its share of samples and tensors of the activations. */
 double hop_price_memory(const struct hop_cost_table *cost, const struct hop_part *part,
                         int32_t in_flight);
 
