@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "io/json.h"
+#include "schedule/network.h"
 #include "schedule/price.h"
 
 /* Waking up takes a fraction of this: what ends later had not computed in time. */
@@ -17,10 +18,9 @@ struct hop_emulation {
     const struct hop_plan *plan;
     double time_scale;
     int32_t device;
-    bool *timed;         /* (devices) */
-    double clock;        /* end of the last task, or when the next one may start */
-    double *link_free;   /* (devices) */
-    double network_free; /* of the network card, with shared_nic */
+    bool *timed;  /* (devices) */
+    double clock; /* end of the last task, or when the next one may start */
+    struct hop_network network;
     struct hop_lateness lateness;
 };
 
@@ -40,34 +40,6 @@ static hop_status read_scale(const json_t *object, double *out, struct hop_error
     return hop_fail(err, HOP_PEER, "%s: time_scale: %g is not positive", where, *out);
 }
 
-/* A plan from a file may ask for a backward that nobody has priced. */
-static hop_status check_backward(const struct hop_emulation *emulation, const struct hop_part *part,
-                                 struct hop_error *err)
-{
-    const struct hop_cost_device *const device = &emulation->cost.devices[emulation->device];
-    if (part->device != emulation->device || part->gradient != HOP_GRADIENT_BACKPROP ||
-        isfinite(hop_cost_backward(&emulation->cost, part->device, part->lo, part->hi)))
-        return HOP_OK;
-    return hop_fail(err, HOP_INPUT,
-                    "emulated device %s runs the backward of blocks [%d, %d), for which the cost "
-                    "table has no time; leave them to a BP-capable device",
-                    device->name, part->lo, part->hi);
-}
-
-static hop_status check_table(const struct hop_emulation *emulation, struct hop_error *err)
-{
-    const struct hop_cost_table *const cost = &emulation->cost;
-    const struct hop_plan *const plan = emulation->plan;
-    if (cost->blocks != plan->blocks || cost->device_count != plan->devices)
-        return hop_fail(err, HOP_PEER,
-                        "setup message: a cost table of %d blocks and %d devices for a plan of %d "
-                        "blocks and %d devices",
-                        cost->blocks, cost->device_count, plan->blocks, plan->devices);
-    for (int32_t p = 0; p < plan->part_count; p++)
-        HOP_TRY(check_backward(emulation, &plan->parts[p], err));
-    return HOP_OK;
-}
-
 hop_status hop_emulation_create(const json_t *object, const struct hop_plan *plan, int32_t device,
                                 const bool *timed, struct hop_emulation **out,
                                 struct hop_error *err)
@@ -81,9 +53,9 @@ hop_status hop_emulation_create(const json_t *object, const struct hop_plan *pla
     HOP_TRY_DONE(read_scale(object, &emulation->time_scale, err));
     HOP_TRY_DONE(hop_cost_parse(json_object_get(object, "cost"), "setup message: emulation: cost",
                                 &emulation->cost, err));
-    HOP_TRY_DONE(check_table(emulation, err));
+    HOP_TRY_DONE(hop_price_check(&emulation->cost, plan, err));
     HOP_TRY_DONE(hop_calloc(&emulation->timed, devices, sizeof(bool), err));
-    HOP_TRY_DONE(hop_calloc(&emulation->link_free, devices, sizeof(double), err));
+    HOP_TRY_DONE(hop_network_create(&emulation->cost, &emulation->network, err));
     memcpy(emulation->timed, timed, devices * sizeof(bool));
     *out = emulation;
     emulation = NULL;
@@ -98,7 +70,7 @@ void hop_emulation_free(struct hop_emulation *emulation)
         return;
     hop_cost_free(&emulation->cost);
     free(emulation->timed);
-    free(emulation->link_free);
+    hop_network_free(&emulation->network);
     free(emulation);
 }
 
@@ -110,9 +82,7 @@ bool hop_emulation_is_timed(const struct hop_emulation *emulation, int32_t other
 void hop_emulation_begin(struct hop_emulation *emulation, double now)
 {
     emulation->clock = now;
-    for (int32_t d = 0; d < emulation->plan->devices; d++)
-        emulation->link_free[d] = now;
-    emulation->network_free = now;
+    hop_network_clear(&emulation->network);
     emulation->lateness = (struct hop_lateness){0};
 }
 
@@ -167,14 +137,10 @@ double hop_emulation_send(struct hop_emulation *emulation, const struct hop_tran
                              ? 1
                              : share_of_rows(emulation, transfer->micro_batch, rows);
     const double bytes = share * hop_price_bytes(cost, emulation->plan, transfer);
-    double *const link = &emulation->link_free[transfer->to_device];
     const double seconds = emulation->time_scale *
                            hop_cost_link(cost, transfer->from_device, transfer->to_device, bytes);
-    double start = fmax(emulation->clock, *link);
-    if (cost->shared_nic)
-        start = fmax(start, emulation->network_free);
-    *link = emulation->network_free = start + seconds;
-    return *link;
+    return seconds + hop_network_send(&emulation->network, transfer->from_device,
+                                      transfer->to_device, emulation->clock, seconds);
 }
 
 const struct hop_lateness *hop_emulation_lateness(const struct hop_emulation *emulation)

@@ -5,10 +5,11 @@
  * A message between two emulated devices of one machine has a link of its own in each direction,
  * and with shared_nic also the sender's network card, which take one message after the other:
  *     arrival = max(end of its task, link free again) + time_scale * (latency + bytes / bandwidth)
- * It travels at once, carries its arrival time (ranks of one machine read the same clock) and the
- * receiver counts from that. So a late poll or a slow wake-up never adds up over the tasks: as long
- * as every task has computed by the time it has to end, the run keeps the times of the cost table.
- * Times of a micro-batch with fewer rows than the cost table's shrink in proportion. */
+ * (half_duplex and the receiver's card are not emulated: the sender cannot know what else arrives
+ * there). It travels at once, carries its arrival time (ranks of one machine read the same clock)
+ * and the receiver counts from that. So a late poll or a slow wake-up never adds up over the tasks:
+ * as long as every task has computed by the time it has to end, the run keeps the times of the cost
+ * table. Times of a micro-batch with fewer rows than the cost table's shrink in proportion. */
 #ifndef HOP_RUNTIME_EMULATION_H
 #define HOP_RUNTIME_EMULATION_H
 
@@ -33,8 +34,8 @@ struct hop_emulation;
 
 /* object: {"time_scale", "cost": a cost table} in the setup message; the devices of the table are
  * those of the plan, in order. `plan` is borrowed. timed (devices): messages to and from that
- * device are emulated (it is emulated too and on the same machine). HOP_INPUT when the table cannot
- * price a task that the plan asks of this device. */
+ * device are emulated (it is emulated too and on the same machine). As hop_price_check() when the
+ * table does not fit the plan. */
 hop_status hop_emulation_create(const json_t *object, const struct hop_plan *plan, int32_t device,
                                 const bool *timed, struct hop_emulation **out,
                                 struct hop_error *err);

@@ -124,4 +124,15 @@ void assert_same_lines(const char *run_a, const char *run_b, double tolerance,
 #define ASSERT_SAME_LINES(a, b, tolerance, ...)                                                    \
     assert_same_lines((a), (b), (tolerance), (const char *const[]){__VA_ARGS__, NULL})
 
+/* support_prediction.c: what the simulator says of a run */
+
+/* Simulated seconds of a full mini-batch by the run's plan and cost table, times the time_scale of
+ * its emulated devices. */
+double predicted_seconds(const char *run);
+/* Of the steps after the first, which warms up. */
+double median_seconds(const char *run);
+/* The tasks of a step ran on every device in the simulated order, and each started when simulated,
+ * up to `tolerance` of the whole. */
+void assert_predicted_tasks(const char *run, int step, double tolerance);
+
 #endif
