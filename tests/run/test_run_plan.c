@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-
 static const char *model, *rows, *job, *cluster;
 
 static int set_up(void **state)
@@ -652,7 +651,7 @@ static void test_train(void **state)
     assert_exactly("seconds of the saved plan", number(at(played, 0), "simulated_seconds"),
                    number(saved, "simulated_seconds"));
     assert_holds("config.yaml", read_text(text("%s/config.yaml", run)), "probes: auto");
-    const struct process again = TRAIN(text("%s/config.yaml", run), scratch("again"));
+    const struct process again = TRAIN(text("%s/config.yaml", run), scratch("again"), cluster);
     assert_success(&again);
     assert_same_adapter(scratch("again"), run);
 }
