@@ -17,6 +17,7 @@ struct hop_forecast_facts {
     bool tied;                  /* embedding and head share them */
     int64_t adapter_parameters; /* trained, of one block */
     int32_t tokens, labels;     /* of a row, that times are priced at */
+    double time_scale;          /* of emulated devices; 0: there are none */
 };
 
 /* A row a device, below it what the whole plan does, and how good it is. A feasible one. */

@@ -112,7 +112,8 @@ static void print_sizes(const struct hop_forecast *forecast, const struct hop_co
     fprintf(to, "\n");
 }
 
-static void print_seconds(const struct hop_forecast *forecast, FILE *to)
+static void print_seconds(const struct hop_forecast *forecast,
+                          const struct hop_forecast_facts *facts, FILE *to)
 {
     const struct hop_plan *const plan = &forecast->plan;
     fprintf(to, "step         %s by simulation",
@@ -121,7 +122,12 @@ static void print_seconds(const struct hop_forecast *forecast, FILE *to)
         fprintf(to, "; the published formula says %s: %.2f of the simulation",
                 hop_quantity_seconds(plan->formula_seconds).text,
                 plan->formula_seconds / plan->simulated_seconds);
-    fprintf(to, "\nthroughput   %s samples/s, utilization %.0f %%\n",
+    fprintf(to, "\n");
+    if (facts->time_scale > 0)
+        fprintf(to, "emulated     %s on this machine's clock (time_scale %g)\n",
+                hop_quantity_seconds(facts->time_scale * plan->simulated_seconds).text,
+                facts->time_scale);
+    fprintf(to, "throughput   %s samples/s, utilization %.0f %%\n",
             hop_quantity_number(forecast->samples_per_second).text,
             100 * forecast->simulation.utilization);
 }
@@ -164,7 +170,7 @@ hop_status hop_forecast_print(const struct hop_forecast *forecast,
     HOP_TRY(print_parts(forecast, cost, facts, to, err));
     fprintf(to, "\n");
     print_sizes(forecast, cost, facts, to);
-    print_seconds(forecast, to);
+    print_seconds(forecast, facts, to);
     print_bound(&forecast->plan, to);
     print_left_out(forecast, cost, to);
     return HOP_OK;

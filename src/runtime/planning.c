@@ -125,6 +125,14 @@ static hop_status fill_request(const struct hop_job *job, struct hop_problem *pr
     return HOP_OK;
 }
 
+static double time_scale(const struct hop_cluster *cluster)
+{
+    for (size_t d = 0; d < cluster->count; d++)
+        if (cluster->devices[d].emulate)
+            return cluster->devices[d].time_scale;
+    return 0;
+}
+
 static hop_status fill_facts(const struct hop_job *job, const struct hop_model_config *model,
                              struct hop_forecast_facts *facts, struct hop_error *err)
 {
@@ -137,6 +145,7 @@ static hop_status fill_facts(const struct hop_job *job, const struct hop_model_c
         .adapter_parameters = hop_lora_block_parameters(model, &lora),
         .tokens = hop_job_priced_tokens(job),
         .labels = hop_job_priced_labels(job),
+        .time_scale = time_scale(&job->cluster),
     };
     return HOP_OK;
 }
