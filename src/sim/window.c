@@ -52,7 +52,7 @@ hop_status hop_simulation_window(const struct hop_plan *plan, const struct hop_s
     double unlimited = 0;
     HOP_TRY(hop_schedule_window(plan, schedule, least, &low, err));
     HOP_TRY(makespan(&q, 0, &unlimited, err));
-    q.most = unlimited + tolerance * unlimited;
+    q.most = unlimited + (tolerance > 0 ? tolerance * unlimited : 0);
     HOP_TRY(find_enough(&q, &low, &high, err));
     while (low < high) {
         const int32_t middle = low + (high - low) / 2;
