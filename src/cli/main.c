@@ -21,6 +21,7 @@ static const struct {
     {"tokenize", "hybridop tokenize", "text to token ids and back", hop_cmd_tokenize},
     {"devices", "hybridop devices", "backends and what they can do on this machine",
      hop_cmd_devices},
+    {"profile", "hybridop profile", "measure this machine for a model", hop_cmd_profile},
     {"worker", "hybridop worker", NULL, hop_cmd_worker},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
