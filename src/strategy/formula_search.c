@@ -111,8 +111,7 @@ static void solve_front(struct search *search)
 static void close_line(const struct search *search, const struct closing *end, double probes,
                        struct closing *best)
 {
-    double sum = end->sum + search->front_sum[end->lo] +
-                 search->pipeline->micro_batches * probes;
+    double sum = end->sum + search->front_sum[end->lo] + search->pipeline->micro_batches * probes;
     if (end->lo == 0)
         sum = search->may_lack_front ? end->sum : INFINITY;
     if (!(sum < best->sum))
@@ -128,13 +127,11 @@ static void extend_back(struct search *search, int32_t state, int32_t hi, int32_
     const struct hop_pipeline *const pipeline = search->pipeline;
     const struct hop_device_type *const t = &pipeline->types[type];
     const int32_t row = pipeline->blocks + 1;
-    const int32_t to =
-        search->back.next[state * search->back.types + type - pipeline->front_types];
+    const int32_t to = search->back.next[state * search->back.types + type - pipeline->front_types];
     const double behind = search->backs.sum[state * row + hi];
     if (to < 0 || isinf(behind))
         return;
-    const int32_t kept =
-        hop_in_flight_least(search->back.size[to], 0, pipeline->micro_batches);
+    const int32_t kept = hop_in_flight_least(search->back.size[to], 0, pipeline->micro_batches);
     for (int32_t lo = hi - 1; lo >= 0; lo--) {
         const double seconds = hop_sum(t->forward, lo, hi) + hop_sum(t->backward, lo, hi);
         if (seconds > limit * slack)
@@ -231,8 +228,7 @@ static int32_t collect(struct search *search, struct hop_run *runs)
     const int32_t row = search->pipeline->blocks + 1;
     solve_back(search, search->best_limit);
     int32_t count = front_runs(search, runs);
-    runs[count++] =
-        (struct hop_run){search->best.type, search->best.lo, search->best.cut};
+    runs[count++] = (struct hop_run){search->best.type, search->best.lo, search->best.cut};
     int32_t state = search->best.state, cut = search->best.cut;
     while (state > 0) {
         const int32_t at = state * row + cut;

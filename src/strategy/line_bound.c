@@ -36,8 +36,8 @@ static struct hop hop_of(const struct hop_line_bound *bound, int32_t cut, double
     if (!bound->probed)
         return hop;
     hop.send_probe =
-        bound->probe_tasks * latency + bound->pipeline->probes * (bytes * per_byte);
-    hop.send_last_probe = latency + bound->last_probes * (bytes * per_byte);
+        bound->pipeline->probe_tasks * latency + bound->pipeline->probes * (bytes * per_byte);
+    hop.send_last_probe = latency + bound->pipeline->last_probes * (bytes * per_byte);
     return hop;
 }
 
@@ -52,8 +52,7 @@ static struct hop hop_between(const struct hop_line_bound *bound, int32_t cut, i
 {
     const int32_t n = bound->pipeline->type_count;
     const bool back = !is_front(bound, from);
-    return hop_of(bound, cut, bound->latency[from * n + to],
-                  bound->seconds_per_byte[from * n + to],
+    return hop_of(bound, cut, bound->latency[from * n + to], bound->seconds_per_byte[from * n + to],
                   back ? bound->latency[to * n + from] : 0,
                   back ? bound->seconds_per_byte[to * n + from] : 0);
 }
@@ -99,7 +98,8 @@ static double load_behind(const struct hop_line_bound *bound, const struct stage
     const double next = stage->forward + hop->send + bound->load[at];
     if (is_front(bound, type)) {
         if (bound->probed)
-            return fmax(next, work_of(bound, stage) + hop->send_last_probe + bound->drain[at]);
+            return fmax(next, work_of(bound, stage) + hop->send_last_probe + bound->drain[at] +
+                                  bound->derivative[type] + stage->step);
         return fmax(next, turns * stage->forward + hop->send + bound->path[at]);
     }
     const double turn = turn_of(bound, stage, to) + hop->send + hop->send_back + bound->path[at];
@@ -176,7 +176,7 @@ static void read_links(struct hop_line_bound *bound)
     const int32_t n = bound->pipeline->type_count;
     for (int32_t t = 0; t < n; t++)
         bound->least_latency[t] = bound->least_seconds[t] = bound->back_latency[t] =
-            bound->back_seconds[t] = INFINITY;
+            bound->back_seconds[t] = bound->derivative[t] = INFINITY;
     for (int32_t i = 0; i < n * n; i++) {
         const int32_t from = i / n, to = i % n, link = link_of(bound->pipeline, from, to);
         if (link < 0)
@@ -189,16 +189,10 @@ static void read_links(struct hop_line_bound *bound)
             continue;
         keep_least(&bound->back_latency[to], bound->latency[i]);
         keep_least(&bound->back_seconds[to], bound->seconds_per_byte[i]);
+        keep_least(&bound->derivative[to], bound->latency[i] + bound->pipeline->last_probes *
+                                                                   (double)sizeof(float) *
+                                                                   bound->seconds_per_byte[i]);
     }
-}
-
-/* The PROBEs of a micro-batch, as the cost of one block tells them: see pipeline.c. */
-static void count_probes(struct hop_line_bound *bound)
-{
-    const int32_t probes = bound->pipeline->probes, batch = bound->pipeline->request->probe_batch;
-    const int32_t each = batch > 0 && batch < probes ? batch : probes;
-    bound->probe_tasks = (probes + each - 1) / each;
-    bound->last_probes = probes - (bound->probe_tasks - 1) * each;
 }
 
 hop_status hop_line_bound_create(const struct hop_pipeline *pipeline, const struct hop_order *order,
@@ -208,7 +202,7 @@ hop_status hop_line_bound_create(const struct hop_pipeline *pipeline, const stru
     const size_t cells = (size_t)order->states * ((size_t)pipeline->blocks + 1);
     struct hop_line_bound bound = {
         .pipeline = pipeline, .order = order, .probed = front && pipeline->probes > 0};
-    HOP_TRY(hop_calloc(&bound.storage, 3 * cells + 2 * n * n + 4 * n, sizeof(double), err));
+    HOP_TRY(hop_calloc(&bound.storage, 3 * cells + 2 * n * n + 5 * n, sizeof(double), err));
     double *at = bound.storage;
     bound.load = at;
     bound.path = at += cells;
@@ -219,8 +213,7 @@ hop_status hop_line_bound_create(const struct hop_pipeline *pipeline, const stru
     bound.least_seconds = at += n;
     bound.back_latency = at += n;
     bound.back_seconds = at += n;
-    if (bound.probed)
-        count_probes(&bound);
+    bound.derivative = at += n;
     read_links(&bound);
     solve(&bound);
     *out = bound;
@@ -251,8 +244,7 @@ static void cross(const struct hop_line_bound *bound, const struct hop *hop,
         line->drain = fmax(line->drain + hop->send_last_probe, carried);
     else
         line->drain += hop->send_last_probe;
-    const double last =
-        bound->probed ? fmin(stage->forward, stage->last_probe) : stage->forward;
+    const double last = bound->probed ? fmin(stage->forward, stage->last_probe) : stage->forward;
     line->settled = fmax(line->settled, carried + last);
     line->ready += hop->send;
     line->path += hop->send + hop->send_back;
@@ -272,8 +264,8 @@ static void add_back(const struct hop_line_bound *bound, const struct stage *sta
 {
     const double tail = bound->probed ? fmin(line->below, drain_behind) : line->below;
     line->drain += stage->last_probe;
-    line->settled = fmax(line->settled,
-                         line->ready + work_of(bound, stage) + fmax(tail, stage->step));
+    line->settled =
+        fmax(line->settled, line->ready + work_of(bound, stage) + fmax(tail, stage->step));
     line->turn = fmax(line->turn + stage->forward + stage->backward,
                       line->ready + turn_of(bound, stage, line->state) + line->below);
     line->below += stage->backward;
@@ -294,7 +286,9 @@ struct hop_line_start hop_line_extend(const struct hop_line_bound *bound,
     if (bound->probed && hi < blocks)
         drain_behind = hop_behind(bound, hi, type).send_last_probe +
                        bound->drain[line.state * (blocks + 1) + hi];
+    drain_behind += line.derivative;
     if (is_front(bound, type)) {
+        line.derivative = fmax(line.derivative, bound->derivative[type] + stage.step);
         add_front(bound, &stage, &line);
     } else {
         /* The gradient's way ends with the STEP of the first BP-capable stage. */
@@ -317,6 +311,8 @@ double hop_line_seconds(const struct hop_line_bound *bound, const struct hop_lin
     const int32_t blocks = bound->pipeline->blocks;
     const int32_t at = start->state * (blocks + 1) + start->cut;
     const bool open = start->cut < blocks;
+    if (isinf(bound->load[at]))
+        return INFINITY;
     struct hop hop = {0};
     if (open && start->last >= 0)
         hop = hop_behind(bound, start->cut, start->last);
@@ -325,9 +321,10 @@ double hop_line_seconds(const struct hop_line_bound *bound, const struct hop_lin
     double seconds = fmax(start->settled, start->path + way + waits);
     seconds = fmax(seconds, start->turn + way);
     if (bound->probed)
-        seconds = fmax(seconds, start->drain + hop.send_last_probe + bound->drain[at]);
+        seconds = fmax(seconds,
+                       start->drain + hop.send_last_probe + bound->drain[at] + start->derivative);
     if (!open)
-        return isinf(bound->load[at]) ? INFINITY : seconds;
+        return seconds;
     const double tail = bound->probed ? 0 : start->below + hop.send_back;
     return fmax(seconds, start->ready + hop.send + tail + bound->load[at]);
 }

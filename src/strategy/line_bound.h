@@ -10,7 +10,6 @@ struct hop_line_bound {
     const struct hop_pipeline *pipeline;
     const struct hop_order *order;
     bool probed; /* the lines begin with a zeroth-order stage and have probes */
-    int32_t probe_tasks, last_probes; /* PROBEs of a micro-batch; probes of the last one */
     /* (types, types) of a message; (states, blocks + 1) least over all ways to go on, INFINITY
      * where there is none. */
     double *latency, *seconds_per_byte;
@@ -19,6 +18,7 @@ struct hop_line_bound {
     double *drain; /* way of the last PROBE */
     double *least_latency, *least_seconds; /* (types) to any other type */
     double *back_latency, *back_seconds;   /* (types) from any other BP-capable type */
+    double *derivative; /* (types) the last derivatives from any BP-capable type to a BP-free one */
     double *storage;
 };
 
@@ -30,6 +30,7 @@ struct hop_line_start {
     double path;    /* way of a micro-batch forward and back */
     double slowest; /* forward */
     double drain;   /* the last stage ends its last PROBE, at least */
+    double derivative; /* from the head's last PROBE to the last STEP of a BP-free stage */
     double turn;    /* a stage ends its backwards, if the head turned the first micro-batch here */
     double settled; /* largest bound that does not depend on what follows */
 };

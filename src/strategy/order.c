@@ -82,8 +82,7 @@ static hop_status chain(const struct hop_device_type *types, int32_t count, int3
     int32_t *line;
     HOP_TRY(hop_calloc(&line, (size_t)devices, sizeof *line, err));
     by_speed(types, count, blocks, backward, line);
-    const hop_status status =
-        create(1 + (int64_t)devices * devices, count, out, err);
+    const hop_status status = create(1 + (int64_t)devices * devices, count, out, err);
     for (int32_t s = 0; status == HOP_OK && s < out->states; s++) {
         const int32_t from = s ? (s - 1) / devices + 1 : 0;
         out->size[s] = s ? (s - 1) % devices + 1 : 0;
@@ -110,7 +109,8 @@ hop_status hop_order_class(const struct hop_pipeline *pipeline, int32_t first, i
     }
     if (types < 2 || states * square <= HOP_ORDER_WORK)
         return sets(pipeline->types + first, types, states, all, out, err);
-    return chain(pipeline->types + first, types, devices, pipeline->blocks, all, backward, out, err);
+    return chain(pipeline->types + first, types, devices, pipeline->blocks, all, backward, out,
+                 err);
 }
 
 /* `size` counts inside a class: it starts anew with the first BP-capable device. */

@@ -74,36 +74,34 @@ static void add_devices(struct hop_pipeline *pipeline, bool bp)
     }
 }
 
-/* Of the PROBEs of a micro-batch: how many there are and how many probes the last one runs. */
-static void probe_tasks(const struct hop_pipeline *pipeline, int32_t *tasks, int32_t *last)
+static void count_probes(struct hop_pipeline *pipeline)
 {
     const int32_t probes = pipeline->probes, batch = pipeline->request->probe_batch;
     const int32_t each = batch > 0 && batch < probes ? batch : probes;
-    *tasks = each ? (probes + each - 1) / each : 0;
-    *last = each ? probes - (*tasks - 1) * each : 0;
+    if (!each)
+        return;
+    pipeline->probe_tasks = (probes + each - 1) / each;
+    pipeline->last_probes = probes - (pipeline->probe_tasks - 1) * each;
 }
 
 static void sum_figures(const struct hop_pipeline *pipeline, struct hop_device_type *type)
 {
     const struct hop_cost_device *const device = &pipeline->cost->devices[type->devices[0]];
-    int32_t tasks, last;
-    probe_tasks(pipeline, &tasks, &last);
+    const int32_t tasks = pipeline->probe_tasks, last = pipeline->last_probes;
     for (int32_t b = 0; b < pipeline->blocks; b++) {
         const double forward = device->forward[b], more = device->probe[b];
         type->forward[b + 1] = type->forward[b] + forward;
         type->backward[b + 1] = type->backward[b] + (type->bp ? device->backward[b] : 0);
-        type->probe[b + 1] =
-            type->probe[b] + tasks * forward + (pipeline->probes - tasks) * more;
-        type->last_probe[b + 1] =
-            type->last_probe[b] + (last ? forward + (last - 1) * more : 0);
+        type->probe[b + 1] = type->probe[b] + tasks * forward + (pipeline->probes - tasks) * more;
+        type->last_probe[b + 1] = type->last_probe[b] + (last ? forward + (last - 1) * more : 0);
         const bool trained = type->bp || pipeline->front != HOP_GRADIENT_NONE;
         type->step[b + 1] = type->step[b] + (trained ? device->step[b] : 0);
     }
 }
 
 /* Adds the bytes in the order hop_cost_memory() does, so that both agree to the last bit. */
-static int32_t longest_run(const struct hop_pipeline *pipeline, const struct hop_cost_device *device,
-                           int32_t lo, int32_t kept)
+static int32_t longest_run(const struct hop_pipeline *pipeline,
+                           const struct hop_cost_device *device, int32_t lo, int32_t kept)
 {
     double state = 0, activation = 0;
     int32_t hi = lo;
@@ -122,8 +120,7 @@ static void fill_longest(const struct hop_pipeline *pipeline, struct hop_device_
     const struct hop_cost_device *const device = &pipeline->cost->devices[type->devices[0]];
     for (int32_t kept = 0; kept <= most_kept; kept++)
         for (int32_t lo = 0; lo < pipeline->blocks; lo++)
-            type->longest[kept * pipeline->blocks + lo] =
-                longest_run(pipeline, device, lo, kept);
+            type->longest[kept * pipeline->blocks + lo] = longest_run(pipeline, device, lo, kept);
 }
 
 static void place_type(struct hop_pipeline *pipeline, int32_t t, int32_t *longest, size_t stride)
@@ -144,8 +141,8 @@ static hop_status add_types(struct hop_pipeline *pipeline, struct hop_error *err
     const size_t devices = (size_t)pipeline->cost->device_count, blocks = (size_t)pipeline->blocks;
     const size_t stride = (devices + 1) * blocks;
     HOP_TRY(hop_calloc(&pipeline->types, devices, sizeof *pipeline->types, err));
-    HOP_TRY(hop_calloc(&pipeline->storage, devices * ROWS * (blocks + 1),
-                       sizeof *pipeline->storage, err));
+    HOP_TRY(hop_calloc(&pipeline->storage, devices * ROWS * (blocks + 1), sizeof *pipeline->storage,
+                       err));
     HOP_TRY(hop_calloc(&pipeline->indices, devices * (devices + stride), sizeof *pipeline->indices,
                        err));
     add_devices(pipeline, false);
@@ -171,6 +168,7 @@ hop_status hop_pipeline_create(const struct hop_plan_request *request, int32_t p
                                     .micro_batches = request->micro_batches,
                                     .probes = front == HOP_GRADIENT_ZEROTH_ORDER ? probes : 0,
                                     .front = front};
+    count_probes(&pipeline);
     const hop_status status = add_types(&pipeline, err);
     if (status != HOP_OK)
         hop_pipeline_free(&pipeline);

@@ -20,7 +20,8 @@ struct hop_pipeline {
     const struct hop_plan_request *request;
     const struct hop_cost_table *cost;
     int32_t blocks, micro_batches, probes;
-    enum hop_gradient front; /* how BP-free stages train */
+    int32_t probe_tasks, last_probes; /* PROBEs of a micro-batch; probes of the last one */
+    enum hop_gradient front;          /* how BP-free stages train */
     struct hop_device_type *types;
     int32_t type_count, front_types; /* types [0, front_types) are BP-free */
     int32_t devices, front_devices;
