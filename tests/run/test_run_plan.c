@@ -548,7 +548,7 @@ static double seconds_with(const char *probes)
                   "simulated_seconds");
 }
 
-/* Of all Q that take no longer than one probe, the largest. */
+/* The largest Q that does not lengthen the step, at least 1. */
 static void test_probes_auto(void **state)
 {
     (void)state;
