@@ -44,6 +44,7 @@ double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *
 {
     const struct hop_part *const part = &plan->parts[task->part];
     const int32_t device = part->device, lo = part->lo, hi = part->hi;
+    const int32_t probes = task->probe_hi - task->probe_lo;
     switch (task->kind) {
     case HOP_FORWARD:
         return share(part) * hop_cost_forward(cost, device, lo, hi);
@@ -51,7 +52,7 @@ double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *
         return share(part) * hop_cost_backward(cost, device, lo, hi);
     case HOP_PROBE:
     case HOP_EXIT_PROBE:
-        return share(part) * hop_cost_probe(cost, device, lo, hi, task->probe_hi - task->probe_lo);
+        return probes > 0 ? share(part) * hop_cost_probe(cost, device, lo, hi, probes) : 0;
     case HOP_STEP:
         return hop_cost_step(cost, device, lo, hi);
     default:
@@ -138,42 +139,71 @@ static int32_t backprop_from(const struct hop_plan *plan, int32_t p)
     return count;
 }
 
+/* Micro-batches that a part keeps, at least and at most. */
+struct in_flight {
+    int32_t least, most;
+};
+
+static struct in_flight limits_of(const struct hop_plan *plan, int32_t p, int32_t fewest)
+{
+    if (plan->parts[p].gradient != HOP_GRADIENT_BACKPROP)
+        return (struct in_flight){0, 0};
+    const int32_t stages = backprop_from(plan, p);
+    return (struct in_flight){fewest > 0 ? fewest
+                                         : hop_in_flight_least(stages, 0, plan->micro_batches),
+                              hop_in_flight_most(stages, 0, plan->micro_batches)};
+}
+
+/* Bytes of the device that the other parts on it leave: those before keep what they were given,
+ * those behind the least. */
+static double memory_left(const struct hop_plan *plan, const struct hop_cost_table *cost, int32_t p,
+                          int32_t fewest)
+{
+    const struct hop_cost_device *const device = &cost->devices[plan->parts[p].device];
+    double left = device->memory;
+    for (int32_t q = 0; q < plan->part_count; q++) {
+        const struct hop_part *const other = &plan->parts[q];
+        if (q == p || other->device != plan->parts[p].device)
+            continue;
+        const int32_t kept = q < p ? other->in_flight : limits_of(plan, q, fewest).least;
+        left -= hop_price_memory(cost, other, kept) - device->fixed_bytes;
+    }
+    return left;
+}
+
 /* The most micro-batches whose activations fit beside the rest, at most `most`; -1: not even 0. */
-static int32_t fitting(const struct hop_cost_table *cost, const struct hop_part *part, int32_t most)
+static int32_t fitting(const struct hop_cost_table *cost, const struct hop_part *part, int32_t most,
+                       double left)
 {
     int32_t n = most;
-    while (n >= 0 && hop_price_memory(cost, part, n) > part->memory_limit)
+    while (n >= 0 && hop_price_memory(cost, part, n) > left)
         n--;
     return n;
 }
 
 static hop_status too_big(const struct hop_cost_table *cost, const struct hop_part *part,
-                          int32_t in_flight, struct hop_error *err)
+                          int32_t in_flight, double left, struct hop_error *err)
 {
     const double needed = hop_price_memory(cost, part, in_flight);
     return hop_fail(err, HOP_INFEASIBLE,
                     "plan: %s cannot hold blocks [%d, %d) with %d micro-batches kept: %.4g bytes "
                     "needed, %.4g there, %.4g too many; use fewer blocks there, a smaller "
                     "micro-batch or more devices",
-                    cost->devices[part->device].name, part->lo, part->hi, in_flight, needed,
-                    part->memory_limit, needed - part->memory_limit);
+                    cost->devices[part->device].name, part->lo, part->hi, in_flight, needed, left,
+                    needed - left);
 }
 
 static hop_status price_part(struct hop_plan *plan, const struct hop_cost_table *cost, int32_t p,
                              int32_t fewest, struct hop_error *err)
 {
     struct hop_part *const part = &plan->parts[p];
-    int32_t least = 0, most = 0;
-    if (part->gradient == HOP_GRADIENT_BACKPROP) {
-        const int32_t stages = backprop_from(plan, p);
-        least = fewest > 0 ? fewest : hop_in_flight_least(stages, 0, plan->micro_batches);
-        most = hop_in_flight_most(stages, 0, plan->micro_batches);
-    }
+    const struct in_flight limits = limits_of(plan, p, fewest);
+    const double left = memory_left(plan, cost, p, fewest);
     part->memory_limit = cost->devices[part->device].memory;
     part->forward_seconds = share(part) * hop_cost_forward(cost, part->device, part->lo, part->hi);
-    const int32_t kept = fitting(cost, part, most);
-    if (kept < least)
-        return too_big(cost, part, least, err);
+    const int32_t kept = fitting(cost, part, limits.most, left);
+    if (kept < limits.least)
+        return too_big(cost, part, limits.least, left, err);
     part->in_flight = kept;
     part->memory_bytes = hop_price_memory(cost, part, kept);
     return HOP_OK;

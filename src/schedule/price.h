@@ -32,9 +32,9 @@ int32_t hop_in_flight_least(int32_t backprop_stages, int32_t i, int32_t micro_ba
 int32_t hop_in_flight_most(int32_t backprop_stages, int32_t i, int32_t micro_batches);
 
 /* Fills forward_seconds, in_flight, memory_bytes and memory_limit of every part. in_flight is the
- * most that hop_in_flight_most() and the device's memory allow. HOP_INFEASIBLE names the first part
- * that does not even fit with `fewest` kept (1, or hop_in_flight_least() where `fewest` is 0), and
- * by how much. */
+ * most that hop_in_flight_most() and the device's memory allow beside its other parts.
+ * HOP_INFEASIBLE names the first part that does not even fit with `fewest` kept (1, or
+ * hop_in_flight_least() where `fewest` is 0), and by how much. */
 hop_status hop_plan_price(struct hop_plan *plan, const struct hop_cost_table *cost, int32_t fewest,
                           struct hop_error *err);
 
