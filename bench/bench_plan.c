@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "base/string.h"
 #include "schedule/price.h"
 #include "strategy/outcome.h"
@@ -116,7 +116,7 @@ static struct hop_cost_table cost_of(const struct model *model)
     return cost;
 }
 
-/* "npu x9, ..." as counts of blocks in pipeline order. */
+/* Devices in pipeline order, and how many blocks each holds. */
 static void print_counts(const struct hop_plan *plan, const struct hop_cost_table *cost)
 {
     printf("\"stages\":[");
@@ -140,6 +140,14 @@ static struct hop_line_effort effort_of(const struct hop_plan_request *request, 
     return spent;
 }
 
+/* On a machine others use this says more than the wall clock; a planner is one thread. */
+static double processor_seconds(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
 static void bench(const struct model *model, const struct hop_plan_request *request)
 {
     static const char *const uses[] = {"default", "auto", "all"};
@@ -150,13 +158,13 @@ static void bench(const struct model *model, const struct hop_plan_request *requ
     check(hop_strategy_find("hybridop", &strategy, &err), &err);
     for (int run = 0; run < REPEATS; run++) {
         hop_plan_free(&plan);
-        const double start = hop_clock_now();
+        const double start = processor_seconds();
         check(strategy->plan(request, &plan, &err), &err);
-        best = fmin(best, hop_clock_now() - start);
+        best = fmin(best, processor_seconds() - start);
     }
     const struct hop_line_effort spent = effort_of(request, plan.probes);
     printf("{\"bench\":\"plan\",\"model\":\"%s\",\"blocks\":%d,\"devices\":%d,\"micro_batches\":%d,"
-           "\"probes\":%d,\"asked\":%d,\"objective\":\"%s\",\"use\":\"%s\",\"planner_ms\":%.3f,"
+           "\"probes\":%d,\"asked\":%d,\"objective\":\"%s\",\"use\":\"%s\",\"processor_ms\":%.3f,"
            "\"formula_seconds\":%.6f,\"simulated_seconds\":%.6f,",
            model->name, model->blocks, request->cost->device_count, request->micro_batches,
            plan.probes, request->probes, hop_objective_names[request->objective],

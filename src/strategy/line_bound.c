@@ -9,6 +9,7 @@
 /* What one micro-batch costs in a stage. */
 struct stage {
     double forward, backward, probe, last_probe, step;
+    double end; /* the STEP behind the last gradient: of the first BP-capable stage, else 0 */
 };
 
 /* What one micro-batch costs on the way over a cut. */
@@ -16,15 +17,18 @@ struct hop {
     double send, send_back, send_probe, send_last_probe;
 };
 
-static struct stage stage_of(const struct hop_line_bound *bound, int32_t type, int32_t lo,
-                             int32_t hi)
+/* The stage that follows `state`. */
+static struct stage stage_of(const struct hop_line_bound *bound, int32_t state, int32_t type,
+                             int32_t lo, int32_t hi)
 {
     const struct hop_device_type *const t = &bound->pipeline->types[type];
+    const double step = hop_sum(t->step, lo, hi);
     return (struct stage){.forward = hop_sum(t->forward, lo, hi),
                           .backward = hop_sum(t->backward, lo, hi),
                           .probe = bound->probed ? hop_sum(t->probe, lo, hi) : 0,
                           .last_probe = bound->probed ? hop_sum(t->last_probe, lo, hi) : 0,
-                          .step = hop_sum(t->step, lo, hi)};
+                          .step = step,
+                          .end = t->bp && state < bound->order->fronts ? step : 0};
 }
 
 static struct hop hop_of(const struct hop_line_bound *bound, int32_t cut, double latency,
@@ -89,6 +93,15 @@ static double turn_of(const struct hop_line_bound *bound, const struct stage *st
            late_forwards(bound, state) * stage->forward;
 }
 
+/* What the stage itself takes, `way` being that of a micro-batch behind it. Its STEP is left out
+ * where the backwards below it are added to the load. */
+static double load_own(const struct hop_line_bound *bound, const struct stage *stage, int32_t to,
+                       double way)
+{
+    const double after = bound->probed ? stage->step : stage->end;
+    return fmax(work_of(bound, stage) + after, turn_of(bound, stage, to) + way + stage->end);
+}
+
 /* Relative to the arrival at the stage, like load. A backward tail of probed lines is left out: it
  * may end before the last probe's way does, which gets shorter behind every stage. */
 static double load_behind(const struct hop_line_bound *bound, const struct stage *stage,
@@ -102,15 +115,9 @@ static double load_behind(const struct hop_line_bound *bound, const struct stage
                                   bound->derivative[type] + stage->step);
         return fmax(next, turns * stage->forward + hop->send + bound->path[at]);
     }
-    const double turn = turn_of(bound, stage, to) + hop->send + hop->send_back + bound->path[at];
-    const double own = work_of(bound, stage) + stage->step;
-    const double tail = bound->probed ? 0 : stage->backward + hop->send_back;
-    return fmax(fmax(next + tail, own), turn);
-}
-
-static double load_last(const struct hop_line_bound *bound, const struct stage *stage, int32_t to)
-{
-    return fmax(work_of(bound, stage) + stage->step, turn_of(bound, stage, to));
+    const double way = hop->send + hop->send_back + bound->path[at];
+    const double tail = bound->probed ? 0 : stage->backward + hop->send_back + stage->end;
+    return fmax(next + tail, load_own(bound, stage, to, way));
 }
 
 static void keep_least(double *least, double value)
@@ -125,19 +132,19 @@ static void relax(struct hop_line_bound *bound, int32_t state, int32_t lo, int32
     const int32_t to = bound->order->next[state * bound->order->types + type];
     const int32_t blocks = bound->pipeline->blocks;
     const int32_t at = to * (blocks + 1) + hi, here = state * (blocks + 1) + lo;
-    const struct stage stage = stage_of(bound, type, lo, hi);
+    const struct stage stage = stage_of(bound, state, type, lo, hi);
     if (isinf(bound->load[at]))
         return;
     if (hi == blocks) {
-        keep_least(&bound->load[here], load_last(bound, &stage, to));
-        keep_least(&bound->path[here], stage.forward + stage.backward);
+        keep_least(&bound->load[here], load_own(bound, &stage, to, 0));
+        keep_least(&bound->path[here], stage.forward + stage.backward + stage.end);
         keep_least(&bound->drain[here], stage.last_probe);
         return;
     }
     const struct hop hop = hop_behind(bound, hi, type);
     keep_least(&bound->load[here], load_behind(bound, &stage, &hop, type, to, at));
-    keep_least(&bound->path[here],
-               stage.forward + stage.backward + hop.send + hop.send_back + bound->path[at]);
+    keep_least(&bound->path[here], stage.forward + stage.backward + stage.end + hop.send +
+                                       hop.send_back + bound->path[at]);
     keep_least(&bound->drain[here], stage.last_probe + hop.send_last_probe + bound->drain[at]);
 }
 
@@ -275,7 +282,7 @@ struct hop_line_start hop_line_extend(const struct hop_line_bound *bound,
                                       const struct hop_line_start *start, int32_t type, int32_t hi)
 {
     struct hop_line_start line = *start;
-    const struct stage stage = stage_of(bound, type, start->cut, hi);
+    const struct stage stage = stage_of(bound, start->state, type, start->cut, hi);
     const int32_t blocks = bound->pipeline->blocks;
     line.state = bound->order->next[start->state * bound->order->types + type];
     if (start->last >= 0) {
@@ -291,11 +298,8 @@ struct hop_line_start hop_line_extend(const struct hop_line_bound *bound,
         line.derivative = fmax(line.derivative, bound->derivative[type] + stage.step);
         add_front(bound, &stage, &line);
     } else {
-        /* The gradient's way ends with the STEP of the first BP-capable stage. */
-        if (start->last < 0 || is_front(bound, start->last)) {
-            line.below = stage.step;
-            line.path += stage.step;
-        }
+        line.below += stage.end;
+        line.path += stage.end;
         add_back(bound, &stage, &line, drain_behind);
     }
     line.ready += stage.forward;

@@ -154,6 +154,7 @@ hop_status hop_order_line(const struct hop_pipeline *pipeline, bool all, bool fr
     HOP_TRY_DONE(hop_order_class(pipeline, 0, front ? fronts : 0, all, false, &first, err));
     HOP_TRY_DONE(hop_order_class(pipeline, fronts, backs, all, false, &second, err));
     HOP_TRY_DONE(create((int64_t)first.states + second.states - 1, fronts + backs, out, err));
+    out->fronts = first.states;
     copy_front(&first, second.missing[0] > 1 ? second.missing[0] : 1, out);
     copy_back(&first, &second, front, out);
 done:

@@ -8,6 +8,7 @@
 /* States are numbered so that every edge leads to a higher one; 0 is the empty line. */
 struct hop_order {
     int32_t states, types;
+    int32_t fronts;   /* of a whole line: states [0, fronts) have no BP-capable device */
     int32_t *next;    /* (states, types) state after adding a device of the type, or -1 */
     int32_t *size;    /* (states) devices of the class that stand */
     bool *complete;   /* (states) may the line end here? */

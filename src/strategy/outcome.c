@@ -8,15 +8,17 @@
 #include "strategy/formula_search.h"
 #include "strategy/parts.h"
 
-/* Of one search. Small problems are proved long before. */
-static const struct hop_line_effort effort = {.tasks = 1 << 21, .starts = 1 << 18};
+/* For all searches of an outcome: some 50 ms. Small problems are proved long before. */
+static const struct hop_line_effort effort = {.tasks = 1 << 19, .starts = 1 << 16};
 
-/* What searches of one pipeline share. */
+/* What searches of one pipeline share: also the effort that is left, in equal shares. */
 struct workshop {
     const struct hop_pipeline *pipeline;
     struct hop_greedy *greedy;
     struct hop_plan scratch;
     struct hop_run *runs;
+    struct hop_line_effort left;
+    int32_t searches; /* still to come */
 };
 
 hop_status hop_outcome_create(const struct hop_pipeline *pipeline, struct hop_outcome *out,
@@ -50,10 +52,10 @@ static void close_workshop(struct workshop *shop)
     free(shop->runs);
 }
 
-static hop_status open_workshop(const struct hop_pipeline *pipeline, struct workshop *shop,
-                                struct hop_error *err)
+static hop_status open_workshop(const struct hop_pipeline *pipeline, int32_t searches,
+                                struct workshop *shop, struct hop_error *err)
 {
-    *shop = (struct workshop){.pipeline = pipeline};
+    *shop = (struct workshop){.pipeline = pipeline, .left = effort, .searches = searches};
     hop_status status = HOP_OK;
     HOP_TRY_DONE(hop_greedy_create(pipeline->cost, pipeline->devices, pipeline->micro_batches,
                                    pipeline->probes, pipeline->request->probe_batch, &shop->greedy,
@@ -92,12 +94,13 @@ static hop_status search_line(struct hop_line_search *search, bool first_only,
 /* Lines with or without BP-free devices that beat `beat`; search->count is 0 where none was found.
  */
 static hop_status search_kind(struct workshop *shop, bool all, bool front, bool first_only,
-                              double beat, struct hop_line_effort *spent,
-                              struct hop_line_search *search, struct hop_error *err)
+                              double beat, struct hop_line_search *search, struct hop_error *err)
 {
     struct hop_order order = {0};
     struct hop_line_bound bound = {0};
-    struct hop_line_effort left = effort;
+    struct hop_line_effort left = {.tasks = shop->left.tasks / shop->searches,
+                                   .starts = shop->left.starts / shop->searches};
+    const struct hop_line_effort share = left;
     hop_status status = HOP_OK;
     *search = (struct hop_line_search){.pipeline = shop->pipeline,
                                        .greedy = shop->greedy,
@@ -110,9 +113,10 @@ static hop_status search_kind(struct workshop *shop, bool all, bool front, bool 
     search->order = &order;
     search->bound = &bound;
     HOP_TRY_DONE(search_line(search, first_only, err));
-    spent->tasks += effort.tasks - left.tasks;
-    spent->starts += effort.starts - left.starts;
-    spent->simulations += left.simulations;
+    shop->left.tasks -= share.tasks - left.tasks;
+    shop->left.starts -= share.starts - left.starts;
+    shop->left.simulations += left.simulations;
+    shop->searches--;
 done:
     hop_line_bound_free(&bound);
     hop_order_free(&order);
@@ -134,21 +138,21 @@ static hop_status find_simulated(const struct hop_pipeline *pipeline, struct hop
 {
     struct workshop shop;
     struct hop_line_search search;
-    const bool front = pipeline->front_devices > 0;
+    const bool front = pipeline->front_devices > 0, all = hop_pipeline_takes_all(pipeline);
     hop_status status = HOP_OK;
-    HOP_TRY(open_workshop(pipeline, &shop, err));
-    HOP_TRY_DONE(search_kind(&shop, true, front, false, INFINITY, &outcome->spent, &search, err));
+    HOP_TRY(open_workshop(pipeline, all ? 1 : 2 + front, &shop, err));
+    HOP_TRY_DONE(search_kind(&shop, true, front, false, INFINITY, &search, err));
     keep(&search, outcome);
-    if (hop_pipeline_takes_all(pipeline))
-        goto done;
     const double all_seconds = outcome->seconds;
-    for (int kind = front; kind >= 0; kind--) {
-        HOP_TRY_DONE(search_kind(&shop, false, kind, false, outcome->seconds, &outcome->spent,
-                                 &search, err));
+    for (int kind = front; !all && kind >= 0; kind--) {
+        HOP_TRY_DONE(search_kind(&shop, false, kind, false, outcome->seconds, &search, err));
         keep(&search, outcome);
     }
     if (outcome->count < pipeline->devices && !isinf(all_seconds))
         outcome->all_seconds = all_seconds;
+    outcome->spent.tasks = effort.tasks - shop.left.tasks;
+    outcome->spent.starts = effort.starts - shop.left.starts;
+    outcome->spent.simulations = shop.left.simulations;
 done:
     close_workshop(&shop);
     return status;
@@ -211,11 +215,10 @@ hop_status hop_outcome_reaches(const struct hop_pipeline *pipeline, double secon
         return reaches_formula(pipeline, seconds, out, err);
     struct workshop shop;
     struct hop_line_search search;
-    struct hop_line_effort spent = {0};
     const double beat = seconds * (1 + 2 * HOP_PLAN_TIE);
-    HOP_TRY(open_workshop(pipeline, &shop, err));
-    const hop_status status = search_kind(&shop, hop_pipeline_takes_all(pipeline), true, true, beat,
-                                          &spent, &search, err);
+    HOP_TRY(open_workshop(pipeline, 1, &shop, err));
+    const hop_status status =
+        search_kind(&shop, hop_pipeline_takes_all(pipeline), true, true, beat, &search, err);
     *out = status == HOP_OK && search.count > 0;
     close_workshop(&shop);
     return status;
