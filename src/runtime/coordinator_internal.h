@@ -54,7 +54,6 @@ struct hop_coordinator {
     struct hop_cost_table cost;
     struct hop_ranks ranks;
     struct hop_schedule_set schedules;
-    int32_t window; /* message buffers a payload kind and direction */
     struct hop_session session;
     double *clock_offset;      /* (ranks): rank's clock minus ours */
     struct hop_lateness *late; /* (devices) of emulated ones, after the first step */
@@ -97,6 +96,12 @@ hop_status hop_coordinator_gather(struct hop_coordinator *c, struct hop_error *e
 hop_status hop_coordinator_initialise(struct hop_coordinator *c, struct hop_error *err);
 hop_status hop_coordinator_checkpoint(struct hop_coordinator *c, struct hop_error *err);
 hop_status hop_coordinator_save_adapter(struct hop_coordinator *c, struct hop_error *err);
+
+/* coordinator_window.c: message buffers a payload kind and direction. A rank takes more where fewer
+ * would deadlock. */
+hop_status hop_coordinator_window(const struct hop_coordinator *c,
+                                  const struct hop_batch_limits *limits, int32_t *out,
+                                  struct hop_error *err);
 
 /* coordinator_emulation.c */
 /* Seconds of the run for a second of the cost table; 0: no device is emulated. */

@@ -76,17 +76,18 @@ static hop_status start_send(struct pass *pass, int32_t index, unsigned char *bu
             hop_emulation_send(pass->emulation, t, rows_of(pass, t->micro_batch));
         memcpy(buffer + payload_bytes(pass, t), &arrival, sizeof arrival);
     }
-    return hop_send_start(pass->executor->transport, HOP_CHANNEL_DATA, rank_of(pass, t->to_device),
-                          index, buffer, message_bytes(pass, t), request, err);
+    return hop_send_in_turn(pass->executor->transport, HOP_CHANNEL_DATA,
+                            rank_of(pass, t->to_device), index, buffer, message_bytes(pass, t),
+                            request, err);
 }
 
 static hop_status start_receive(struct pass *pass, int32_t index, unsigned char *buffer,
                                 struct hop_request *request, struct hop_error *err)
 {
     const struct hop_transfer *const t = transfer_at(pass, index);
-    return hop_receive_start(pass->executor->transport, HOP_CHANNEL_DATA,
-                             rank_of(pass, t->from_device), index, buffer, message_bytes(pass, t),
-                             request, err);
+    return hop_receive_in_turn(pass->executor->transport, HOP_CHANNEL_DATA,
+                               rank_of(pass, t->from_device), index, buffer, message_bytes(pass, t),
+                               request, err);
 }
 
 /* What an emulated device had to wait for holds up its clock. */

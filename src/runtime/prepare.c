@@ -139,9 +139,6 @@ static hop_status add_pair(struct hop_coordinator *c, const struct hop_strategy 
     return HOP_OK;
 }
 
-/* With fewer buffers than this a device could hardly work ahead. */
-enum { MINIMUM_WINDOW = 4 };
-
 static hop_status make_schedules(struct hop_coordinator *c, struct hop_error *err)
 {
     const struct hop_strategy *strategy;
@@ -170,7 +167,6 @@ hop_status hop_coordinator_prepare(struct hop_coordinator *c, struct hop_error *
     HOP_TRY(load_model(c, err));
     HOP_TRY(load_data(c, err));
     count_steps(c);
-    c->window = MINIMUM_WINDOW;
     return make_schedules(c, err);
 }
 
@@ -273,6 +269,8 @@ static hop_status add_emulation(const struct hop_coordinator *c, json_t *setup,
 hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct hop_error *err)
 {
     const struct hop_batch_limits limits = limits_of(c);
+    int32_t window;
+    HOP_TRY(hop_coordinator_window(c, &limits, &window, err));
     json_t *const setup = json_pack(
         "{s:i, s:o, s:o, s:s, s:[i,i,i], s:I, s:f, s:f, s:f, s:I, s:i, s:i, s:i, s:o, s:o, s:o}", //
         "protocol", (int)HOP_PROTOCOL, "model", hop_model_config_json(&c->model), "lora",
@@ -281,7 +279,7 @@ hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct
         c->job.zo.epsilon, "weight_decay", c->job.train.weight_decay, "timeout",
         c->job.train.peer_timeout, "trace_steps", (json_int_t)c->job.train.trace_steps,
         "micro_batches", (int)hop_job_micro_batches(&c->job), "schedules", (int)c->schedules.count,
-        "window", (int)c->window, "devices", devices_json(c), "plan", plan_json(c), "files",
+        "window", (int)window, "devices", devices_json(c), "plan", plan_json(c), "files",
         files_json(c));
     if (!setup)
         return hop_fail(err, HOP_MEMORY, "out of memory while making the setup message");

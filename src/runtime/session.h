@@ -21,7 +21,8 @@ enum hop_tag {
     HOP_TAG_SCHEDULE, /* 0 -> rank: words of one schedule */
     HOP_TAG_MAPPED,   /* rank -> 0: int32, 1 = maps the model files itself */
     HOP_TAG_TENSOR,   /* 0 -> rank: a tensor's header, then its bytes in chunks */
-    HOP_TAG_READY,    /* rank -> 0: double, the rank's clock */
+    HOP_TAG_READY,    /* rank -> 0: nothing */
+    HOP_TAG_CLOCK,    /* 0 -> rank: nothing; rank -> 0: double, the rank's clock */
     HOP_TAG_COMMAND,  /* 0 -> rank: words */
     HOP_TAG_REPORT,   /* rank -> 0: doubles of one pass */
     HOP_TAG_UPDATE,   /* 0 -> rank: struct hop_update */
@@ -29,6 +30,9 @@ enum hop_tag {
     HOP_TAG_STATE,    /* both ways: floats */
     HOP_TAG_TIMELINE  /* rank -> 0: events */
 };
+
+/* How often the coordinator asks for a rank's clock. */
+enum { HOP_CLOCK_READINGS = 5 };
 
 enum hop_command {
     HOP_COMMAND_TRAIN,

@@ -4,7 +4,7 @@
 #   PROGRAM=build/hybridop HOSTS=4 RATE=100mbit tests/cluster/hosts.sh ARGUMENT...
 #
 # The program sees this file system and the addresses 10.77.0.254 (its own) and 10.77.0.1, .2, ... (the
-# others), each of which sends and receives at RATE. Open MPI started by the program reaches them through
+# others), each of which sends at RATE and no faster. Open MPI started by the program reaches them through
 # this script as its remote shell. Namespaces and mounts belong to the processes that use them: nothing is
 # left over when these end, however they end. Exit status 77, with the reason: not possible here.
 set -eu
@@ -49,7 +49,6 @@ for i in $(seq "$HOSTS"); do
     ip -n "host$i" link set lo up
     ip -n "host$i" address add "$network.$i/24" dev eth0
     ip -n "host$i" link set eth0 up
-    shape tc qdisc add dev "port$i"
     shape tc -n "host$i" qdisc add dev eth0
 done
 
