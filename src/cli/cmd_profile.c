@@ -36,13 +36,16 @@ struct options {
 
 /* Arguments */
 
+/* One line and the exit status of bad input. */
+#define refuse(state, ...) argp_failure((state), HOP_EXIT_USAGE, 0, __VA_ARGS__)
+
 static int32_t parse_int(struct argp_state *state, const char *option, const char *text,
                          int32_t high)
 {
     char *end;
     const long value = strtol(text, &end, 10);
     if (!*text || *end || value < 1 || value > high)
-        argp_error(state, "%s %s: expected a number from 1 to %d", option, text, (int)high);
+        refuse(state, "%s %s: expected a number from 1 to %d", option, text, (int)high);
     return (int32_t)value;
 }
 
@@ -56,9 +59,9 @@ static int32_t parse_list(struct argp_state *state, const char *option, char *te
         const int32_t value = parse_int(state, option, item, high);
         for (int32_t i = 0; i < n; i++)
             if (out[i] == value)
-                argp_error(state, "%s: %d is there twice", option, (int)value);
+                refuse(state, "%s: %d is there twice", option, (int)value);
         if (n == most)
-            argp_error(state, "%s: at most %d numbers", option, (int)most);
+            refuse(state, "%s: at most %d numbers", option, (int)most);
         out[n++] = value;
     }
     return n;
@@ -83,7 +86,7 @@ static int parse_dtype(struct argp_state *state, const char *value)
     for (int i = 0; i < 3; i++)
         if (strcmp(value, names[i]) == 0)
             return i;
-    argp_error(state, "--dtype %s: expected auto, f32 or bf16", value);
+    refuse(state, "--dtype %s: expected auto, f32 or bf16", value);
     return 0;
 }
 
@@ -92,18 +95,18 @@ static double parse_seconds(struct argp_state *state, const char *value)
     char *end;
     const double seconds = strtod(value, &end);
     if (!*value || *end || !(seconds > 0) || seconds > 86400)
-        argp_error(state, "--seconds %s: expected a number above 0, at most 86400", value);
+        refuse(state, "--seconds %s: expected a number above 0, at most 86400", value);
     return seconds;
 }
 
 static void check_arguments(struct argp_state *state, const struct options *options)
 {
     if (!options->job && !options->model)
-        argp_error(state, "a job file or --model DIR is missing");
+        refuse(state, "a job file or --model DIR is missing");
     if (options->job && options->model)
-        argp_error(state, "a job file and --model DIR: one of them says what to measure for");
+        refuse(state, "a job file and --model DIR: one of them says what to measure for");
     if (options->name && !*options->name)
-        argp_error(state, "--name is empty");
+        refuse(state, "--name is empty");
 }
 
 static error_t parse(int key, char *value, struct argp_state *state)
@@ -156,7 +159,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (options->job)
-            argp_error(state, "one job file at a time; '%s' is too much", value);
+            refuse(state, "one job file at a time; '%s' is too much", value);
         options->job = value;
         return 0;
     case ARGP_KEY_END:

@@ -1,5 +1,6 @@
 /* Repeated timing of many small things in the time there is. */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "base/clock.h"
@@ -93,7 +94,7 @@ static hop_status run_round(const struct hop__bench *bench, struct hop__subject 
             continue;
         const long before = preemptions();
         HOP_TRY(run_once(bench, subjects, cell, seconds, err));
-        cell->disturbed[cell->count] = preemptions() != before;
+        cell->preemptions[cell->count] = preemptions() - before;
         cell->forward[cell->count] = seconds[0];
         cell->backward[cell->count++] = seconds[1];
         if (seconds[0] + seconds[1] < cell->expected)
@@ -126,25 +127,37 @@ hop_status hop__run_cells(const struct hop__bench *bench, struct hop__subject *s
     return HOP_OK;
 }
 
-/* Fewer than these say less than all of them. */
-enum { UNDISTURBED = 3 };
+static int compare_longs(const void *a, const void *b)
+{
+    const long x = *(const long *)a, y = *(const long *)b;
+    return (x > y) - (x < y);
+}
+
+/* A quarter of the repetitions was disturbed no more often than this: never, on a machine that does
+ * nothing else, and then all of them count. */
+static long tolerated(const struct hop__cell *cell)
+{
+    long sorted[HOP__REPETITIONS];
+    const size_t n = (size_t)cell->count;
+    memcpy(sorted, cell->preemptions, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, compare_longs);
+    return sorted[n / 4];
+}
 
 static struct hop_timing timing(const struct hop__cell *cell, const double *seconds, double warm)
 {
     double values[HOP__REPETITIONS];
     struct hop_timing out = {.seconds = warm, .repetitions = 1};
-    int32_t undisturbed = 0, n = 0;
     if (!cell->started)
         return (struct hop_timing){0};
+    if (cell->count == 0)
+        return out;
+    const long most = tolerated(cell);
+    out.repetitions = 0;
     for (int32_t i = 0; i < cell->count; i++)
-        undisturbed += !cell->disturbed[i];
-    for (int32_t i = 0; i < cell->count; i++)
-        if (!cell->disturbed[i] || undisturbed < UNDISTURBED)
-            values[n++] = seconds[i];
-    if (n > 0) {
-        out.repetitions = n;
-        out.seconds = hop_median((size_t)n, values, &out.spread);
-    }
+        if (cell->preemptions[i] <= most)
+            values[out.repetitions++] = seconds[i];
+    out.seconds = hop_median((size_t)out.repetitions, values, &out.spread);
     return out;
 }
 

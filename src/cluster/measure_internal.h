@@ -72,7 +72,7 @@ struct hop__cell {
     double warm[2];  /* of the first call; used where there was time for no other */
     double expected; /* of the next one */
     double forward[HOP__REPETITIONS], backward[HOP__REPETITIONS];
-    bool disturbed[HOP__REPETITIONS]; /* another program took a core away meanwhile */
+    long preemptions[HOP__REPETITIONS]; /* how often a core was taken away meanwhile */
     int32_t count;
 };
 /* Runs the cells in order of urgency, again and again, until about `seconds` have gone by; those
@@ -81,7 +81,7 @@ struct hop__cell {
 hop_status hop__run_cells(const struct hop__bench *bench, struct hop__subject *subjects,
                           struct hop__cell *cells, size_t count, double seconds,
                           struct hop_error *err);
-/* Over the undisturbed repetitions, where there are some. */
+/* Over the quarter of the repetitions that were disturbed least, and all that were no more. */
 struct hop_timing hop__cell_forward(const struct hop__cell *cell);
 struct hop_timing hop__cell_backward(const struct hop__cell *cell);
 

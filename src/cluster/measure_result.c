@@ -1,7 +1,6 @@
 /* A measurement as device, cost table and JSON. */
 #include <math.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include "cluster/measure.h"
 
@@ -14,8 +13,7 @@ struct hop_device hop_measured_device(const struct hop_measurement *m, const cha
                                .memory = isnan(m->available) ? 0 : m->available,
                                .memory_bandwidth = m->bandwidth,
                                .overhead = m->rate.overhead,
-                               .backward_ratio =
-                                   isnan(m->rate.backward_ratio) ? 1 : m->rate.backward_ratio,
+                               .backward_ratio = m->bp ? m->rate.backward_ratio : 0,
                                .probe_ratio = isnan(m->rate.probe_ratio) ? 1 : m->rate.probe_ratio,
                                .idle_watts = NAN,
                                .busy_watts = NAN,
@@ -57,10 +55,6 @@ hop_status hop_measured_cost(const struct hop_measurement *m, const char *name,
     const struct hop_cluster cluster = {.devices = &device, .count = 1};
     HOP_TRY(hop_cost_from_model(&workload, &cluster, out, err));
     struct hop_cost_device *const costs = &out->devices[0];
-    if (!m->bp) {
-        free(costs->backward);
-        costs->backward = NULL;
-    }
     take_times(m, costs, out->blocks);
     if (m->memory.backend > 0)
         costs->fixed_bytes += m->memory.backend;

@@ -73,11 +73,36 @@ static const struct hop__cell *find(const struct cells *cells, int32_t subject, 
     return NULL;
 }
 
+/* y = intercept + slope * x with the least squares of the relative residuals; false where the
+ * points give no positive slope, which for times against work is chance. */
+static bool slope_of(size_t n, const double *x, const double *y, double *slope, double *intercept)
+{
+    double w = 0, mean_x = 0, mean_y = 0, xx = 0, xy = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double weight = 1 / (y[i] * y[i]);
+        w += weight;
+        mean_x += weight * x[i];
+        mean_y += weight * y[i];
+    }
+    mean_x /= w;
+    mean_y /= w;
+    for (size_t i = 0; i < n; i++) {
+        const double weight = 1 / (y[i] * y[i]);
+        xx += weight * (x[i] - mean_x) * (x[i] - mean_x);
+        xy += weight * (x[i] - mean_x) * (y[i] - mean_y);
+    }
+    if (n < 2 || !(xy > 0))
+        return false;
+    *slope = xy / xx;
+    *intercept = mean_y - *slope * mean_x;
+    return true;
+}
+
 /* Time of one block: the slope over the number of blocks of the stages that were timed. */
 static struct hop_timing per_block(const struct hop_measurement *m, const struct hop_timing *times,
                                    double *constant)
 {
-    double x[HOP_MEASURE_STAGES], y[HOP_MEASURE_STAGES], mean_x = 0, mean_y = 0, xx = 0, xy = 0;
+    double x[HOP_MEASURE_STAGES], y[HOP_MEASURE_STAGES], rest = 0;
     struct hop_timing out = {0};
     size_t n = 0;
     for (int32_t s = 0; s < m->stage_count; s++) {
@@ -88,21 +113,10 @@ static struct hop_timing per_block(const struct hop_measurement *m, const struct
         out.spread = times[s].spread > out.spread ? times[s].spread : out.spread;
         out.repetitions += times[s].repetitions;
     }
-    if (n == 0)
-        return out;
-    for (size_t i = 0; i < n; i++) {
-        mean_x += x[i] / (double)n;
-        mean_y += y[i] / (double)n;
-    }
-    for (size_t i = 0; i < n; i++) {
-        xx += (x[i] - mean_x) * (x[i] - mean_x);
-        xy += (x[i] - mean_x) * (y[i] - mean_y);
-    }
-    /* A stage of several blocks cannot be quicker than a shorter one but by chance. */
-    const bool slope = n > 1 && xy > 0;
-    out.seconds = slope ? xy / xx : mean_y / mean_x;
+    if (n > 0 && !slope_of(n, x, y, &out.seconds, &rest))
+        out.seconds = y[n - 1] / x[n - 1];
     if (constant)
-        *constant = slope ? mean_y - out.seconds * mean_x : 0;
+        *constant = rest;
     return out;
 }
 
@@ -111,24 +125,17 @@ static struct hop_timing per_block(const struct hop_measurement *m, const struct
 static double further_probe(const struct hop_measure_request *request,
                             const struct hop_timing *probe)
 {
-    double probes = 0, seconds = 0, pp = 0, ps = 0, n = 0;
+    double x[HOP_MEASURE_PROBES], y[HOP_MEASURE_PROBES], slope, rest;
+    size_t n = 0;
     for (int32_t p = 0; p < request->probe_count; p++) {
         if (probe[p].repetitions == 0)
             continue;
-        n++;
-        probes += request->probes[p];
-        seconds += probe[p].seconds;
-    }
-    for (int32_t p = 0; p < request->probe_count; p++) {
-        if (probe[p].repetitions == 0)
-            continue;
-        const double x = request->probes[p] - probes / n;
-        pp += x * x;
-        ps += x * (probe[p].seconds - seconds / n);
+        x[n] = request->probes[p];
+        y[n++] = probe[p].seconds;
     }
     if (n == 0)
         return NAN;
-    return pp > 0 && ps > 0 ? ps / pp : seconds / probes;
+    return slope_of(n, x, y, &slope, &rest) ? slope : y[n - 1] / x[n - 1];
 }
 
 /* Blocks */
