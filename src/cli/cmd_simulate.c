@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "cli/plan_options.h"
 #include "report/trace.h"
-#include "strategy/predict.h"
+#include "sim/simulate.h"
 
 struct options {
     struct hop_plan_options plan;
@@ -190,26 +190,39 @@ static hop_status print_json(const struct comparison *comparison, const struct h
     return hop_print_json(list, err);
 }
 
-/* Plays the first feasible plan again, recording. */
+/* Plays the plan again, recording. */
+static hop_status save_trace(const char *path, const struct hop_plan *plan,
+                             const struct hop_cost_table *cost, const char *const *names,
+                             struct hop_error *err)
+{
+    static const struct hop_simulation_options record = {.record = true};
+    const struct hop_strategy *strategy;
+    struct hop_schedule schedule = {0};
+    struct hop_simulation seen = {0};
+    hop_status status = HOP_OK;
+    HOP_TRY_DONE(hop_strategy_find(plan->strategy, &strategy, err));
+    HOP_TRY_DONE(strategy->schedule(plan, cost, plan->micro_batches, plan->probes, &schedule, err));
+    HOP_TRY_DONE(hop_simulate(plan, &schedule, cost, &record, &seen, err));
+    HOP_TRY_DONE(hop_trace_save_simulation(path, &seen, plan, &schedule, names, err));
+done:
+    hop_simulation_free(&seen);
+    hop_schedule_free(&schedule);
+    return status;
+}
+
 static hop_status write_trace(const char *path, const struct comparison *comparison,
                               const struct hop_cost_table *cost, struct hop_error *err)
 {
-    static const struct hop_simulation_options record = {.record = true};
-    struct hop_forecast *const chosen =
-        (struct hop_forecast *)(uintptr_t)first_feasible(comparison);
-    struct hop_simulation seen = {0};
-    const char **names = NULL;
-    hop_status status = HOP_OK;
+    const struct hop_forecast *const chosen = first_feasible(comparison);
+    const char **names;
     if (!chosen)
         return HOP_OK;
-    HOP_TRY_DONE(hop_cost_names(cost, &names, err));
-    HOP_TRY_DONE(hop_plan_predict(&chosen->plan, cost, &record, &seen, err));
-    HOP_TRY_DONE(hop_trace_save(path, &seen.timeline, &chosen->plan, names, err));
-    hop_note("%s: a simulated step of %s on %s devices (open it at https://ui.perfetto.dev)", path,
-             chosen->plan.strategy, chosen->bp_only ? "bp-only" : "all");
-done:
-    hop_simulation_free(&seen);
+    HOP_TRY(hop_cost_names(cost, &names, err));
+    const hop_status status = save_trace(path, &chosen->plan, cost, names, err);
     free(names);
+    if (status == HOP_OK)
+        hop_note("%s: a simulated step of %s on %s devices (open it at https://ui.perfetto.dev)",
+                 path, chosen->plan.strategy, chosen->bp_only ? "bp-only" : "all");
     return status;
 }
 
