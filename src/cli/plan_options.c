@@ -47,7 +47,8 @@ static const struct argp_option known[] = {
     {"bp-only", KEY_BP_ONLY, NULL, 0, "Leave BP-free devices out (default: off)", 0},
     {"devices", KEY_DEVICES, "WHICH", 0,
      "all: each holds a block; auto: those that would slow the step are left out; default: as "
-     "auto, but more devices than blocks are an error (default: the job's plan.devices, else default)",
+     "auto, but more devices than blocks are an error (default: the job's plan.devices, else "
+     "default)",
      0},
     {"json", KEY_JSON, NULL, 0, "Print JSON (default: a table)", 0},
     {0}};
