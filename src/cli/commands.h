@@ -8,6 +8,8 @@
 #include "base/error.h"
 
 int hop_cmd_train(int argc, char **argv);
+int hop_cmd_plan(int argc, char **argv);
+int hop_cmd_simulate(int argc, char **argv);
 int hop_cmd_eval(int argc, char **argv);
 int hop_cmd_generate(int argc, char **argv);
 int hop_cmd_tokenize(int argc, char **argv);

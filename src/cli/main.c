@@ -12,6 +12,10 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"train", "hybridop train", "fine-tune a model as a job file says", hop_cmd_train},
+    {"plan", "hybridop plan", "which device should hold which blocks, and how fast that is",
+     hop_cmd_plan},
+    {"simulate", "hybridop simulate", "strategies side by side, by event simulation",
+     hop_cmd_simulate},
     {"eval", "hybridop eval", "task metric of a model or adapter on held-out rows", hop_cmd_eval},
     {"generate", "hybridop generate", "text from a model", hop_cmd_generate},
     {"tokenize", "hybridop tokenize", "text to token ids and back", hop_cmd_tokenize},
