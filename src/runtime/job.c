@@ -263,7 +263,8 @@ static const struct hop_field plan_fields[] = {
      .offset = AT(plan.devices),
      .choices = device_uses,
      .help = "all: every device holds a block; auto: those that would slow the run are left out; "
-             "default: as auto, but more devices than blocks are an error"},
+             "default: as auto, but more devices than blocks are an error, "
+             "and a device of unknown rate is never left out"},
     {.key = "objective",
      .type = HOP_FIELD_CHOICE,
      .offset = AT(plan.objective),

@@ -103,6 +103,15 @@ hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config
     return hop_cost_from_model(&workload, &job->cluster, out, err);
 }
 
+/* A device is left out on evidence, not on a guess of its speed. */
+static enum hop_device_use device_use(const struct hop_job *job)
+{
+    for (size_t d = 0; d < job->cluster.count; d++)
+        if (job->plan.devices == HOP_DEVICES_DEFAULT && !job->cluster.devices[d].rate_known)
+            return HOP_DEVICES_ALL;
+    return (enum hop_device_use)job->plan.devices;
+}
+
 static hop_status fill_request(const struct hop_job *job, struct hop_problem *problem,
                                struct hop_error *err)
 {
@@ -118,7 +127,7 @@ static hop_status fill_request(const struct hop_job *job, struct hop_problem *pr
                                   .probes = job->zo.probes,
                                   .probe_batch = probe_batch(job),
                                   .fixed_blocks = problem->fixed_blocks,
-                                  .devices = (enum hop_device_use)job->plan.devices,
+                                  .devices = device_use(job),
                                   .objective = (enum hop_objective)job->plan.objective,
                                   .zo_lo = job->zo.lo,
                                   .zo_hi = job->zo.hi};
