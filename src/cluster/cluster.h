@@ -18,6 +18,7 @@ struct hop_device {
     char *backend;                 /* name of a numeric backend */
     bool bp;                       /* BP-capable */
     double rate;                   /* forward, achieved, TFLOPS (1e12 operations a second) */
+    bool rate_known;               /* given by the file or a profile; else the rate is a guess */
     double memory;                 /* bytes a stage may use; 0: not limited */
     double memory_bandwidth;       /* bytes/s achieved; 0: never what limits a block */
     double overhead;               /* seconds a block takes beside the arithmetic */
@@ -47,7 +48,8 @@ struct hop_cluster {
 };
 
 /* From the parsed cluster object. Names are unique, non-empty; unknown keys suggest the nearest;
- * `profile` is looked up next to the file, then in profiles/ of the program. */
+ * `profile` is looked up next to the file, then in profiles/ of the program. A device that gives
+ * every figure itself needs no such file. */
 hop_status hop_cluster_parse(const json_t *object, const char *where, struct hop_cluster *out,
                              struct hop_error *err);
 hop_status hop_cluster_load(const char *path, struct hop_cluster *out, struct hop_error *err);

@@ -3,7 +3,11 @@
  *     seconds(block) = overhead + max(operations / rate, weight bytes / memory bandwidth)
  *
  * The embedding is part of block 0, the final norm and the head (at label positions only) of the
- * last block. Every size comes from hop_stage_bytes(), which the runtime allocates by. */
+ * last block. Every size comes from hop_stage_bytes(), which the runtime allocates by:
+ *
+ *     hop_cost_memory() = hop_stage_bytes() + AdamW's moments + message buffers
+ *
+ * for every part, up to the padding of arrays. All formulas are in docs/cost.md. */
 #ifndef HOP_CLUSTER_COST_MODEL_H
 #define HOP_CLUSTER_COST_MODEL_H
 
@@ -34,7 +38,10 @@ struct hop_workload {
 double hop_block_operations(const struct hop_workload *workload);
 double hop_head_operations(const struct hop_workload *workload);
 
-/* Devices, links and machines in the order of the cluster. */
+/* Devices, links and machines in the order of the cluster. BP-capable devices are sized for
+ * backward, BP-free ones for probes; where there is a BP-free device, all have the buffers of
+ * probes. HOP_INPUT where a device lacks the figures to price its work (rate, probe_ratio,
+ * backward_ratio with bp) or the workload is empty. */
 hop_status hop_cost_from_model(const struct hop_workload *workload,
                                const struct hop_cluster *cluster, struct hop_cost_table *out,
                                struct hop_error *err);

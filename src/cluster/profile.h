@@ -1,4 +1,4 @@
-/* Device profiles: profiles/NAME.yaml. Private to src/cluster. */
+/* Device profiles: profiles/NAME.yaml (docs/profiles.md has the format). Private to src/cluster. */
 #ifndef HOP_CLUSTER_PROFILE_H
 #define HOP_CLUSTER_PROFILE_H
 
@@ -15,7 +15,10 @@ hop_status hop_profile_find(const char *name, const char *where, char **path,
 /* HOP_INPUT "there is no profile NAME" with the nearest one that exists and the remedy. */
 hop_status hop_profile_missing(const char *name, const char *place, struct hop_error *err);
 
-/* *out = a new object with those of `bp`, `rate` and `memory` that the profile gives, checked. */
-hop_status hop_profile_load(const char *path, json_t **out, struct hop_error *err);
+/* *out = a new object with the figures (cluster/figures.h) that the profile gives in `mode` (NULL:
+ * in its default mode, where it has one) and the `mode` they are of. The whole file is checked:
+ * every mode, and that every figure has its source. */
+hop_status hop_profile_load(const char *path, const char *mode, json_t **out,
+                            struct hop_error *err);
 
 #endif

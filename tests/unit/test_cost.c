@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "cluster/cost.h"
+#include "io/file.h"
 #include "io/json.h"
 
 static struct hop_error err;
@@ -62,6 +63,27 @@ static void test_example(void **state)
     assert_true(npu->idle_watts == 8 && npu->busy_watts == 18);
     assert_true(c.half_duplex && c.shared_nic);
     hop_cost_free(&c);
+}
+
+/* The documentation shows this very table. */
+static void test_documented(void **state)
+{
+    (void)state;
+    static const char begin[] = "```json\n";
+    struct hop_map map;
+    json_t *shown, *const expected = json(example);
+    ASSERT_OK(hop_map_open(HOP_SOURCE_DIR "/docs/cost.md", &map, &err));
+    const char *const text = memmem(map.data, map.size, begin, strlen(begin));
+    assert_non_null(text);
+    const char *const first = text + strlen(begin);
+    const size_t left = map.size - (size_t)(first - (const char *)map.data);
+    const char *const end = memmem(first, left, "```", 3);
+    assert_non_null(end);
+    ASSERT_OK(hop_json_parse(first, (size_t)(end - first), "docs/cost.md", &shown, &err));
+    assert_true(json_equal(shown, expected));
+    json_decref(shown);
+    json_decref(expected);
+    hop_map_close(&map);
 }
 
 static void test_defaults(void **state)
@@ -156,8 +178,8 @@ static void fill(double *values, int32_t n, uint32_t *number)
 
 static void fill_device(struct hop_cost_device *d, int32_t index, int32_t blocks, uint32_t *number)
 {
-    d->name = malloc(16);
-    snprintf(d->name, 16, "device \"%d\"", index);
+    d->name = malloc(32);
+    snprintf(d->name, 32, "device \"%d\"", index);
     d->bp = index % 2;
     if (index % 3) {
         ASSERT_OK(hop_calloc(&d->backward, (size_t)blocks, sizeof(double), &err));
@@ -485,15 +507,11 @@ static void test_damaged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_example),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_network),
-        cmocka_unit_test(test_pair_inside_machine),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_example),    cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_defaults),   cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_network),    cmocka_unit_test(test_pair_inside_machine),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_too_large),  cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
