@@ -66,12 +66,11 @@ void hop_device_free(struct hop_device *device)
 
 /* Puts the profile's figures under those of the device, and its canonical path in place of its
  * name. */
-static hop_status merge_profile(json_t *device, const char *path, const char *place,
-                                struct hop_error *err)
+static hop_status merge_profile(json_t *device, const char *path, const char *mode,
+                                const char *place, struct hop_error *err)
 {
     json_t *figures;
-    if (hop_profile_load(path, json_string_value(json_object_get(device, "mode")), &figures, err) !=
-        HOP_OK)
+    if (hop_profile_load(path, mode, &figures, err) != HOP_OK)
         return hop_wrap(err, "%s", place);
     const bool merged = hop_figures_override(figures, device) &&
                         json_object_update(device, figures) == 0 &&
@@ -80,17 +79,19 @@ static hop_status merge_profile(json_t *device, const char *path, const char *pl
     return merged ? HOP_OK : hop_fail(err, HOP_MEMORY, "%s: out of memory", place);
 }
 
-/* To a device that gives every figure itself the profile is only a label. */
+/* To a device that gives every figure itself the profile is only a label. Values of a wrong type
+ * are left to the table of keys. */
 static hop_status apply_profile(json_t *device, const char *where, const char *place,
                                 struct hop_error *err)
 {
     const char *const name = json_string_value(json_object_get(device, "profile"));
+    const char *const mode = json_string_value(json_object_get(device, "mode"));
     char *path = NULL;
-    if (!name || hop_figures_complete(device))
+    if (!name || hop_figures_complete(device) || (!mode && hop_key_given(device, "mode")))
         return HOP_OK;
     HOP_TRY(hop_profile_find(name, where, &path, err));
-    const hop_status status =
-        path ? merge_profile(device, path, place, err) : hop_profile_missing(name, place, err);
+    const hop_status status = path ? merge_profile(device, path, mode, place, err)
+                                   : hop_profile_missing(name, place, err);
     free(path);
     return status;
 }
@@ -105,7 +106,7 @@ static hop_status check_device(const json_t *object, const struct device_keys *k
         return hop_fail(err, HOP_INPUT,
                         "%s: mode '%s' is one of no profile; name the profile, or leave mode out",
                         place, keys->mode);
-    if (!keys->emulate && hop_figure_given(object, "time_scale"))
+    if (!keys->emulate && hop_key_given(object, "time_scale"))
         return hop_fail(
             err, HOP_INPUT,
             "%s: time_scale is for emulated devices; add emulate: true, or leave it out", place);
@@ -137,14 +138,22 @@ static struct hop_device take_device(struct device_keys *keys)
     return device;
 }
 
+/* Where nobody says how slow backward is on a board made for forward: the paper's 2.4 TOPS against
+ * 20, with frozen weights. */
+#define SLOW_BACKWARD 8.6
+
 static hop_status bind_device(const json_t *object, const char *place, struct hop_device *out,
                               struct hop_error *err)
 {
     struct device_keys keys;
     HOP_TRY(hop_schema_bind(device_fields, object, place, &keys, err));
+    if (!keys.figures.bp && !hop_key_given(object, "backward_ratio"))
+        keys.figures.backward_ratio = SLOW_BACKWARD;
     const hop_status status = check_device(object, &keys, place, err);
-    if (status == HOP_OK)
+    if (status == HOP_OK) {
         *out = take_device(&keys);
+        out->rate_known = hop_key_given(object, "rate");
+    }
     hop_schema_release(device_fields, &keys);
     return status;
 }
@@ -164,6 +173,12 @@ hop_status hop_device_parse(const json_t *object, const char *where, const char 
     return status;
 }
 
+/* A guess is left out. */
+static json_t *rate_json(const struct hop_device *device)
+{
+    return device->rate_known ? json_real(device->rate) : json_null();
+}
+
 /* Watts that nobody knows are left out. */
 static json_t *power_json(const struct hop_device *device)
 {
@@ -181,9 +196,9 @@ static json_t *power_json(const struct hop_device *device)
 json_t *hop_device_json(const struct hop_device *device)
 {
     json_t *const object = json_pack(
-        "{s:s, s:s*, s:s*, s:s*, s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:i, s:b}", "name",
+        "{s:s, s:s*, s:s*, s:s*, s:s, s:b, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:i, s:b}", "name",
         device->name, "host", device->host, "profile", device->profile, "mode", device->mode,
-        "backend", device->backend, "bp", device->bp, "rate", device->rate, "memory",
+        "backend", device->backend, "bp", device->bp, "rate", rate_json(device), "memory",
         device->memory, "bandwidth", device->memory_bandwidth, "overhead", device->overhead,
         "backward_ratio", device->backward_ratio, "probe_ratio", device->probe_ratio, "power",
         power_json(device), "threads", device->threads, "emulate", device->emulate);

@@ -47,7 +47,7 @@ const char *hop_figure_nearest(const char *key)
     return hop_nearest_name(key, names, FIGURES);
 }
 
-bool hop_figure_given(const json_t *object, const char *key)
+bool hop_key_given(const json_t *object, const char *key)
 {
     const json_t *const value = json_object_get(object, key);
     return value && !json_is_null(value);
@@ -56,7 +56,7 @@ bool hop_figure_given(const json_t *object, const char *key)
 bool hop_figures_complete(const json_t *object)
 {
     for (int i = 0; i < FIGURES; i++)
-        if (!hop_figure_given(object, fields[i].key))
+        if (!hop_key_given(object, fields[i].key))
             return false;
     return true;
 }
@@ -81,7 +81,7 @@ bool hop_figures_override(json_t *base, const json_t *over)
 {
     for (int i = 0; i < FIGURES; i++) {
         const char *const key = fields[i].key;
-        if (hop_figure_given(over, key) && !override_one(base, key, json_object_get(over, key)))
+        if (hop_key_given(over, key) && !override_one(base, key, json_object_get(over, key)))
             return false;
     }
     return true;

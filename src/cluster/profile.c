@@ -82,7 +82,7 @@ static hop_status check_sources(const json_t *object, const json_t *sources, con
     }
     for (int i = 0; hop_figure_name(i); i++) {
         const char *const name = hop_figure_name(i);
-        if (hop_figure_given(object, name) && !json_object_get(sources, name))
+        if (hop_key_given(object, name) && !json_object_get(sources, name))
             return hop_fail(err, HOP_INPUT,
                             "%s: %s has no entry in sources; say where it is from, e.g. sources: "
                             "{%s: \"measured, ...\"}",

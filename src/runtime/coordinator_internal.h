@@ -6,6 +6,7 @@
 
 #include "data/batch.h"
 #include "data/dataset.h"
+#include "data/multirc_metrics.h"
 #include "model/lora.h"
 #include "runtime/command.h"
 #include "runtime/coordinator.h"
@@ -37,6 +38,7 @@ struct hop_evaluation {
     size_t examples;
     bool labelled; /* accuracy and macro_f1 are there */
     double accuracy, macro_f1;
+    struct hop_multirc_scores multirc; /* of task multirc; else without questions */
 };
 
 struct hop_coordinator {

@@ -147,8 +147,7 @@ static void send_derivatives(struct hop_greedy *greedy, int32_t head, bool last,
         if (!part->zeroth_order)
             continue;
         const double seconds = last ? part->last_derivative : part->send[HOP_DERIVATIVE];
-        const double arrival = deliver(greedy, head, p, now, seconds);
-        part->last_arrival = arrival > part->last_arrival ? arrival : part->last_arrival;
+        part->last_arrival = deliver(greedy, head, p, now, seconds);
         part->arrivals[HOP_STEP]++;
     }
 }

@@ -44,6 +44,7 @@ double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *
 {
     const struct hop_part *const part = &plan->parts[task->part];
     const int32_t device = part->device, lo = part->lo, hi = part->hi;
+    const int32_t probes = task->probe_hi - task->probe_lo;
     switch (task->kind) {
     case HOP_FORWARD:
         return share(part) * hop_cost_forward(cost, device, lo, hi);
@@ -51,7 +52,7 @@ double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *
         return share(part) * hop_cost_backward(cost, device, lo, hi);
     case HOP_PROBE:
     case HOP_EXIT_PROBE:
-        return share(part) * hop_cost_probe(cost, device, lo, hi, task->probe_hi - task->probe_lo);
+        return probes > 0 ? share(part) * hop_cost_probe(cost, device, lo, hi, probes) : 0;
     case HOP_STEP:
         return hop_cost_step(cost, device, lo, hi);
     default:

@@ -95,7 +95,8 @@ const char *write_rows(const char *name, int count, int shortest, int longest, i
 const char *write_cluster(const char *devices, int threads, const char *extra);
 /* The numeric backend under test: cpu where it is built, else reference. */
 const char *backend(void);
-/* A job of small steps on these files; further lines come from `extra`. */
+/* A job of small steps on these files, over all devices of its cluster; further lines come from
+ * `extra`. */
 const char *write_job(const char *name, const char *model, const char *rows, const char *extra);
 
 /* support_result.c: running jobs and reading run folders */

@@ -43,10 +43,10 @@ static void test_same_estimates(void **state)
                                       write_rows("rows.jsonl", 14, 6, 14, 64), NULL);
     const char *const cluster = text("cluster=%s", write_cluster("NNBB", 1, NULL));
     const char *const all = scratch("all");
-    const struct process first =
-        TRAIN(job, all, cluster, "zo.probes=5", "train.max_steps=4", "train.dtype=f32");
+    const struct process first = TRAIN(job, all, cluster, "zo.probes=5", "zo.probe_batch=5",
+                                       "train.max_steps=4", "train.dtype=f32");
     assert_success(&first);
-    assert_int_equal(probe_tasks(all, 0, 1), 4);
+    assert_int_equal(probe_tasks(all, 0, 1), 4 * 2);
     assert_int_equal(probe_tasks(all, 0, 2), 3);
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
         const int batch = batches[i];

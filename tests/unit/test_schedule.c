@@ -787,29 +787,36 @@ static void in_flight_follows_memory(void **state)
     priced_part(0, 2, HOP_GRADIENT_ZEROTH_ORDER, 104.5, 1, HOP_INFEASIBLE);
 }
 
-/* Each of two parts on one device fits alone: 5 + 100 + 3 * 10 and 5 + 100 + 10. */
+/* Each of three parts on one device fits alone. Together they hold 5 + 300 bytes and 10 a
+ * micro-batch; the first is served first, but leaves one for each of the others. */
 static void parts_of_a_device_share_its_memory(void **state)
 {
     (void)state;
-    const int32_t devices[] = {0, 0};
-    const double memory[] = {245, 244.5, 225, 224.5};
-    const int32_t kept[] = {3, 2, 1, 0};
-    struct hop_plan plan = support_plan(2, devices, hybrid + 2);
+    const int32_t devices[] = {0, 0, 0};
+    const enum hop_gradient gradients[] = {HOP_GRADIENT_BACKPROP, HOP_GRADIENT_BACKPROP,
+                                           HOP_GRADIENT_BACKPROP};
+    const struct {
+        double memory;
+        int32_t kept[3]; /* 0: does not fit */
+    } cases[] = {
+        {385, {4, 3, 1}},   {384.5, {4, 2, 1}}, {375, {4, 2, 1}},   {365, {4, 1, 1}},
+        {364.5, {3, 1, 1}}, {335, {1, 1, 1}},   {334.5, {0, 0, 0}},
+    };
+    struct hop_plan plan = support_plan(3, devices, gradients);
     struct hop_cost_table cost = support_cost(&plan);
     plan.micro_batches = 4;
     cost.devices[0].fixed_bytes = 5;
-    for (int32_t b = 0; b < 2; b++) {
+    for (int32_t b = 0; b < 3; b++) {
         cost.devices[0].state_bytes[b] = 100;
         cost.devices[0].activation_bytes[b] = 10;
     }
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct hop_error err = {0};
-        cost.devices[0].memory = memory[i];
-        assert_int_equal(hop_plan_price(&plan, &cost, 1, &err), kept[i] ? HOP_OK : HOP_INFEASIBLE);
-        if (!kept[i])
-            continue;
-        assert_int_equal(plan.parts[0].in_flight, kept[i]);
-        assert_int_equal(plan.parts[1].in_flight, 1);
+        cost.devices[0].memory = cases[i].memory;
+        assert_int_equal(hop_plan_price(&plan, &cost, 1, &err),
+                         cases[i].kept[0] ? HOP_OK : HOP_INFEASIBLE);
+        for (int32_t p = 0; p < 3 && cases[i].kept[0]; p++)
+            assert_int_equal(plan.parts[p].in_flight, cases[i].kept[p]);
     }
     hop_cost_free(&cost);
     hop_plan_free(&plan);

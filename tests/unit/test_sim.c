@@ -780,6 +780,34 @@ static void small_run_matches_hand(void **state)
     hop_simulation_free(NULL);
 }
 
+/* Both ends of a half-duplex link have a message at 4: d0 its last forward, d1 its first
+ * gradient. */
+static void lower_device_sends_first(void **state)
+{
+    (void)state;
+    const double forward[] = {1, 1};
+    struct pipeline p = pipeline_of(0, 2, forward, 1, 4, 0);
+    p.plan.parts[0].in_flight = 4;
+    p.cost.latency[1] = p.cost.latency[2] = 1;
+    p.cost.half_duplex = true;
+    struct hop_schedule schedule = greedy(&p.plan, &p.cost);
+    struct hop_simulation s = simulate(&p.plan, &schedule, &p.cost, 0);
+    struct hop_transfers transfers;
+    struct hop_error err = {0};
+    assert_ok(hop_transfers_derive(&p.plan, &schedule, &transfers, &err), &err);
+    const struct hop_flight *const last = &s.flights[3], *const gradient = &s.flights[4];
+    assert_int_equal(transfers.items[last->transfer].payload, HOP_ACTIVATION);
+    assert_int_equal(transfers.items[last->transfer].micro_batch, 3);
+    assert_true(last->start == 4);
+    assert_int_equal(transfers.items[gradient->transfer].payload, HOP_GRADIENT);
+    assert_int_equal(transfers.items[gradient->transfer].micro_batch, 0);
+    assert_true(gradient->start == 5);
+    hop_transfers_free(&transfers);
+    hop_simulation_free(&s);
+    hop_schedule_free(&schedule);
+    free_pipeline(&p);
+}
+
 /* An idle device neither works nor draws; two parts of one device hold its fixed bytes once. */
 static void idle_and_shared_devices_are_counted_once(void **state)
 {
@@ -970,6 +998,7 @@ int main(void)
         cmocka_unit_test(fewer_buffers_are_never_faster),
         cmocka_unit_test(smallest_good_window_is_found),
         cmocka_unit_test(small_run_matches_hand),
+        cmocka_unit_test(lower_device_sends_first),
         cmocka_unit_test(idle_and_shared_devices_are_counted_once),
         cmocka_unit_test(predicted_memory_is_never_passed),
         cmocka_unit_test(shares_are_priced),
