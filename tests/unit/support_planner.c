@@ -305,6 +305,7 @@ static void add_part(struct brute *brute, int32_t device, int32_t lo, int32_t hi
         .hi = hi,
         .sample_hi = 1,
         .tensor_hi = 1,
+        .micro_hi = 1,
         .gradient = brute->cost->devices[device].bp ? HOP_GRADIENT_BACKPROP : brute->front};
     plan->part_count++;
 }
