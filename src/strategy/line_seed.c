@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "strategy/line_search.h"
 
-enum { WIDTH = 24, LEAVES = 6 };
+enum { WIDTH = 24, LEAVES = 3 };
 
 struct beam_node {
     struct hop_line_start line;
