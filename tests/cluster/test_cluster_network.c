@@ -29,13 +29,15 @@ static const char *write_hosts(const char *network)
     static const char *const names[HOSTS] = {"npu0", "npu1", "gpu0", "gpu1"};
     const char *lines = text("%s\ndevices:\n", network);
     for (int i = 0; i < HOSTS; i++)
-        lines = text("%s  - {name: %s, host: 10.77.0.%d, bp: %s, rate: 0.004, threads: 1, backend: "
-                     "%s, emulate: true}\n",
-                     lines, names[i], i + 1, names[i][0] == 'g' ? "true" : "false", backend());
+        lines =
+            text("%s  - {name: %s, host: 10.77.0.%d, bp: %s, rate: 0.0025, threads: 1, backend: "
+                 "%s, emulate: true}\n",
+                 lines, names[i], i + 1, names[i][0] == 'g' ? "true" : "false", backend());
     return write_text("hosts.yaml", "%s", lines);
 }
 
-/* Messages of 2 MB take longer than the tasks that make them. */
+/* Messages of 2 MB take about as long as the tasks that make them. Of 100 Mbit/s, frames and
+ * headers leave a message 94. */
 static void test_slow_network(void **state)
 {
     (void)state;
@@ -47,10 +49,10 @@ static void test_slow_network(void **state)
     const char *const model = write_model("model", (struct model){.hidden = 32});
     const char *const job =
         write_job("job.yaml", model, write_rows("rows.jsonl", 1024, 128, 128, 64), NULL);
-    const char *const cluster = write_hosts("network: {bandwidth: 100Mbps, latency: 0.2ms}");
+    const char *const cluster = write_hosts("network: {bandwidth: 94Mbps, latency: 0.2ms}");
     const char *const run = scratch("run");
     const struct process process =
-        TRAIN(job, run, text("cluster=%s", cluster), "train.max_steps=8", "data.max_length=128",
+        TRAIN(job, run, text("cluster=%s", cluster), "train.max_steps=6", "data.max_length=128",
               "zo.probes=1", "train.batch_size=512", "train.micro_batch=128", "train.dtype=f32");
     assert_success(&process);
     const double predicted = predicted_seconds(run), measured = median_seconds(run);

@@ -628,11 +628,16 @@ static void bytes_case(const struct hop_stage_config *config, const struct hop_w
     const int32_t ids[] = {1, 2, 3, 4};
     support_batch_begin(&b);
     support_batch_add(&b, ids, NULL, 4);
-    /* The first call of a size may grow the backend's own scratch memory. */
-    assert_ok(hop_stage_forward(s.stage, &b.batch, -1, NULL, NULL, logprob, &err));
-    const size_t steady = heap_bytes();
-    assert_ok(hop_stage_forward(s.stage, &b.batch, -1, NULL, NULL, logprob, &err));
-    assert_int_equal(heap_bytes(), steady);
+    /* The first call of a size may grow the backend's own scratch memory, and the threading library
+     * takes a few words when its threads change, at any time. A call that allocates does so always.
+     */
+    bool steady = false;
+    for (int call = 0; call < 6 && !steady; call++) {
+        const size_t held = heap_bytes();
+        assert_ok(hop_stage_forward(s.stage, &b.batch, -1, NULL, NULL, logprob, &err));
+        steady = heap_bytes() == held;
+    }
+    assert_true(steady);
     support_stage_close(&s);
 }
 
