@@ -15,6 +15,8 @@ static const struct {
     {"eval", "hybridop eval", "task metric of a model or adapter on held-out rows", hop_cmd_eval},
     {"generate", "hybridop generate", "text from a model", hop_cmd_generate},
     {"tokenize", "hybridop tokenize", "text to token ids and back", hop_cmd_tokenize},
+    {"inspect", "hybridop inspect", "what the folder of a model or an adapter holds",
+     hop_cmd_inspect},
     {"devices", "hybridop devices", "backends and what they can do on this machine",
      hop_cmd_devices},
     {"worker", "hybridop worker", NULL, hop_cmd_worker},
