@@ -27,7 +27,8 @@ hop_status hop_inspect_tokenizer(const char *directory, json_t **out, struct hop
  * one. */
 hop_status hop_inspect_chat_template(const char *directory, json_t **out, struct hop_error *err);
 
-/* Shared by the above. Takes the reference to value; NULL (out of memory) is an error. */
+/* inspect_json.c: shared by the above. put takes the reference to value; NULL (out of memory) is an
+ * error. */
 hop_status hop_inspect_put(json_t *object, const char *key, json_t *value, struct hop_error *err);
 hop_status hop_inspect_append(json_t *object, const char *key, const char *text,
                               struct hop_error *err);

@@ -906,6 +906,12 @@ static void test_bytes(void **state)
     config.gradient = HOP_GRADIENT_NONE;
     config.cache = 128;
     bytes_case(&config, weights);
+    config.model.rope_scaling = HOP_ROPE_DYNAMIC;
+    config.model.rope_original = 64;
+    const size_t plain = hop_stage_bytes(&config).scratch;
+    bytes_case(&config, weights);
+    config.model.rope_scaling = HOP_ROPE_PLAIN;
+    assert_int_equal(plain - hop_stage_bytes(&config).scratch, 2 * 512 * 8 * 4);
     hop_weights_free(weights);
 }
 
