@@ -136,21 +136,24 @@ static hop_status note_unused(const struct hop_weights *weights,
     return status;
 }
 
+/* A file of another format in place of the one that is missing. */
+static hop_status note_other(const char *directory, const char *name, const char *wanted,
+                             json_t *out, struct hop_error *err)
+{
+    bool there;
+    char note[128];
+    HOP_TRY(hop_inspect_has(directory, name, &there, err));
+    snprintf(note, sizeof note, "%s is not read; save %s", name, wanted);
+    return there ? hop_inspect_append(out, "notes", note, err) : HOP_OK;
+}
+
 static hop_status no_weights(const char *directory, json_t *out, struct hop_error *err)
 {
-    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
-                                         "consolidated.00.pth"};
     HOP_TRY(hop_inspect_put(out, "weights", json_null(), err));
     HOP_TRY(hop_inspect_append(out, "missing", "model.safetensors", err));
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        bool there;
-        char note[128];
-        HOP_TRY(hop_inspect_has(directory, others[i], &there, err));
-        snprintf(note, sizeof note, "%s is not read; save the model as safetensors", others[i]);
-        if (there)
-            HOP_TRY(hop_inspect_append(out, "notes", note, err));
-    }
-    return HOP_OK;
+    HOP_TRY(note_other(directory, "pytorch_model.bin", "model.safetensors", out, err));
+    HOP_TRY(note_other(directory, "pytorch_model.bin.index.json", "model.safetensors", out, err));
+    return note_other(directory, "consolidated.00.pth", "model.safetensors", out, err);
 }
 
 /* Also what the model will be computed in. */
@@ -192,20 +195,26 @@ static hop_status configured_dtype(const char *directory, enum hop_dtype *out,
     return HOP_OK;
 }
 
-static hop_status put_text(const char *directory, const struct hop_model_config *config,
-                           json_t *out, struct hop_error *err)
+static hop_status put_tokenizer(const char *directory, const struct hop_model_config *config,
+                                json_t *out, struct hop_error *err)
 {
-    json_t *tokenizer = NULL, *template = NULL;
+    json_t *tokenizer = NULL;
     char note[128];
     HOP_TRY(hop_inspect_tokenizer(directory, &tokenizer, err));
     HOP_TRY(hop_inspect_put(out, "tokenizer", tokenizer, err));
-    if (json_is_null(tokenizer))
+    if (json_is_null(tokenizer)) {
         HOP_TRY(hop_inspect_append(out, "missing", "tokenizer.json", err));
+        return note_other(directory, "tokenizer.model", "tokenizer.json", out, err);
+    }
     const json_int_t words = json_integer_value(json_object_get(tokenizer, "vocabulary"));
     snprintf(note, sizeof note, "the tokenizer has %lld tokens, the model only %d",
              (long long)words, config->vocabulary);
-    if (words > config->vocabulary)
-        HOP_TRY(hop_inspect_append(out, "notes", note, err));
+    return words > config->vocabulary ? hop_inspect_append(out, "notes", note, err) : HOP_OK;
+}
+
+static hop_status put_chat_template(const char *directory, json_t *out, struct hop_error *err)
+{
+    json_t *template = NULL;
     HOP_TRY(hop_inspect_chat_template(directory, &template, err));
     return hop_inspect_put(out, "chat_template", template, err);
 }
@@ -222,7 +231,8 @@ static hop_status gather(const char *directory, json_t *out, struct hop_error *e
     HOP_TRY(put_parameters(&config, out, err));
     HOP_TRY(put_weights(directory, &config, out, &dtype, err));
     HOP_TRY(put_memory(&config, dtype, out, err));
-    return put_text(directory, &config, out, err);
+    HOP_TRY(put_tokenizer(directory, &config, out, err));
+    return put_chat_template(directory, out, err);
 }
 
 hop_status hop_inspect_model(const char *directory, json_t **out, struct hop_error *err)

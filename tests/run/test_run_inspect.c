@@ -82,6 +82,8 @@ static void test_config_only(void **state)
     assert_true(lists(found, "missing", "tokenizer.json"));
     write_text("config-only/pytorch_model.bin", "x");
     assert_true(lists(inspect(scratch("config-only")), "notes", "pytorch_model.bin"));
+    write_text("config-only/tokenizer.model", "x");
+    assert_true(lists(inspect(scratch("config-only")), "notes", "tokenizer.model"));
     const struct process text_form = RUN("inspect", scratch("config-only"));
     assert_success(&text_form);
     assert_holds("inspect", text_form.out, "1235814400");
