@@ -286,6 +286,13 @@ static void test_yarn_rope(void **state)
     e = yarn(10000, 128, 40, 4096, 32, 1, true);
     e.attention = (0.1 * log(40) + 1) / (0.05 * log(40) + 1);
     check_rope(&c, 0, &e);
+    /* A ramp that would end behind the last frequency. */
+    assert_ok(parse("{\"rope_theta\": 100, \"head_dim\": 16, \"max_position_embeddings\": 100000, "
+                    "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}}",
+                    &c));
+    e = yarn(100, 16, 4, 100000, 32, 1, true);
+    check_rope(&c, 0, &e);
+    assert_true(hop_model_rope_frequency(&c, 0, 7) > 1.01 * pow(100, -7.0 / 8) / 4);
     /* A ramp that is a step. */
     assert_ok(
         parse("{\"max_position_embeddings\": 16, \"head_dim\": 8, \"rope_scaling\": {\"type\": "

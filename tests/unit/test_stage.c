@@ -532,9 +532,10 @@ static void test_biases(void **state)
         char name[HOP_TENSOR_NAME];
         hop_bias_name(1, target, name);
         float *const bias = (float *)(uintptr_t)hop_weights_find(t.weights, name)->data;
-        bias[0] += 0.5f;
+        const int64_t last = hop_target_out(&t.model, target) - 1;
+        bias[last] += 0.5f;
         run_everything(&t, hop_backend_find("reference"), &found);
-        bias[0] -= 0.5f;
+        bias[last] -= 0.5f;
         if (target == HOP_K_PROJ) /* moves all scores of a head alike, but for the rotation */
             assert_true(support_error(found.logprob, expected.logprob, 10) > 1e-7);
         else
