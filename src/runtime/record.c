@@ -59,9 +59,10 @@ done:
 
 static bool in_history(const char *key)
 {
-    static const char *const keys[] = {"step",          "epoch",         "loss",
-                                       "learning_rate", "grad_norm",     "eval_loss",
-                                       "eval_accuracy", "eval_macro_f1", "zo_grad_norm"};
+    static const char *const keys[] = {
+        "step",      "epoch",         "loss",          "learning_rate", "grad_norm",
+        "eval_loss", "eval_accuracy", "eval_macro_f1", "zo_grad_norm",  "eval_em0",
+        "eval_em1",  "eval_f1m",      "eval_f1a"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (strcmp(key, keys[i]) == 0)
             return true;
@@ -108,6 +109,12 @@ json_t *hop_evaluation_json(const struct hop_evaluation *evaluation, const char 
     if (evaluation->labelled) {
         set_prefixed(object, prefix, "accuracy", json_real(evaluation->accuracy));
         set_prefixed(object, prefix, "macro_f1", json_real(evaluation->macro_f1));
+    }
+    if (evaluation->multirc.questions) {
+        set_prefixed(object, prefix, "em0", json_real(evaluation->multirc.em0));
+        set_prefixed(object, prefix, "em1", json_real(evaluation->multirc.em1));
+        set_prefixed(object, prefix, "f1m", json_real(evaluation->multirc.f1m));
+        set_prefixed(object, prefix, "f1a", json_real(evaluation->multirc.f1a));
     }
     return object;
 }
@@ -191,6 +198,8 @@ static hop_status save_summary(struct hop_coordinator *c, struct hop_error *err)
         json_object_set_new(summary, "eval_before", hop_evaluation_json(&c->before, ""));
         json_object_set_new(summary, "eval_after", hop_evaluation_json(&c->after, ""));
     }
+    if (hop_coordinator_time_scale(c) > 0)
+        json_object_set_new(summary, "emulation", hop_coordinator_emulation_json(c));
     HOP_TRY_DONE(hop_json_save(path, summary, err));
 done:
     json_decref(summary);
@@ -209,6 +218,7 @@ hop_status hop_coordinator_finish(struct hop_coordinator *c, struct hop_error *e
     if (c->mode == HOP_RUN_TRAIN) {
         HOP_TRY_DONE(save_trace(c, &timeline, err));
         HOP_TRY_DONE(save_summary(c, err));
+        HOP_TRY_DONE(hop_coordinator_warn_of_lateness(c, err));
     }
 done:
     hop_timeline_free(&timeline);
