@@ -17,8 +17,8 @@
 hop_status hop_inspect_model(const char *directory, json_t **out, struct hop_error *err);
 
 /* The folder of an adapter: {"kind": "adapter", "directory", "peft_type", "rank", "alpha",
- * "targets", "base", "tensors", "parameters" (null without the file), "usable", "missing",
- * "notes"}. */
+ * "targets", "base", "tensors", "parameters" (null without the file), "missing", "notes"}. Whether
+ * it can be used depends on the model, and is not looked into. */
 hop_status hop_inspect_adapter(const char *directory, json_t **out, struct hop_error *err);
 
 /* {"kind", "vocabulary"} of tokenizer.json, perhaps "problem"; null without one. */

@@ -1,7 +1,4 @@
-/* What the folder of an adapter holds. The configuration is shown as it is written; whether it can
- * be used is the reader's word. */
-#include <string.h>
-
+/* What the folder of an adapter holds, as it is written: whether it fits depends on the model. */
 #include "cli/inspect.h"
 #include "io/json.h"
 #include "model/adapter.h"
@@ -58,16 +55,6 @@ static hop_status put_tensors(const char *directory, json_t *out, struct hop_err
     return hop_inspect_put(out, "parameters", json_integer(parameters), err);
 }
 
-static hop_status put_usable(const char *directory, json_t *out, struct hop_error *err)
-{
-    struct hop_lora_config lora;
-    struct hop_error reason = {0};
-    const hop_status status = hop_adapter_config(directory, &lora, &reason);
-    if (status != HOP_OK)
-        HOP_TRY(hop_inspect_append(out, "notes", reason.message, err));
-    return hop_inspect_put(out, "usable", json_boolean(status == HOP_OK), err);
-}
-
 static hop_status gather(const char *directory, json_t *out, struct hop_error *err)
 {
     json_t *config = NULL;
@@ -75,8 +62,7 @@ static hop_status gather(const char *directory, json_t *out, struct hop_error *e
     const hop_status status = put_config(config, out, err);
     json_decref(config);
     HOP_TRY(status);
-    HOP_TRY(put_tensors(directory, out, err));
-    return put_usable(directory, out, err);
+    return put_tensors(directory, out, err);
 }
 
 hop_status hop_inspect_adapter(const char *directory, json_t **out, struct hop_error *err)

@@ -178,7 +178,6 @@ static void print_adapter(const json_t *found)
     if (json_is_integer(json_object_get(found, "tensors")))
         printf("%-16s%lld in %lld tensors\n", "parameters", integer(found, "parameters"),
                integer(found, "tensors"));
-    printf("%-16s%s\n", "usable", is_set(found, "usable") ? "yes" : "no");
 }
 
 void hop_inspect_print(const json_t *found)

@@ -165,11 +165,11 @@ static void test_real_folders(void **state)
     assert_int_equal(number(found, "rank"), 4);
     assert_int_equal(json_array_size(at(found, "targets")), 7);
     assert_int_equal(number(found, "parameters"), 23120);
-    assert_true(json_is_true(at(found, "usable")));
+    assert_text(found, "peft_type", "LORA");
     found = inspect(test_data("formats/peft_0.18.1"));
     assert_int_equal(number(found, "rank"), 16);
-    assert_true(json_is_false(at(found, "usable")));
-    assert_true(lists(found, "notes", "fan_in_fan_out"));
+    assert_int_equal(number(found, "alpha"), 32);
+    assert_true(lists(found, "targets", "c_attn"));
 }
 
 static void test_bundled_model(void **state)
