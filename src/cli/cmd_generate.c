@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "cli/commands.h"
@@ -134,6 +135,16 @@ static hop_status create_stage(struct generator *g, struct hop_error *err)
     return hop_stage_adapters_changed(g->stage, err);
 }
 
+static hop_status note_unused(const struct generator *g, struct hop_error *err)
+{
+    struct hop_string note = {0};
+    const hop_status status = hop_weights_unused_note(g->weights, &g->config, &note, err);
+    if (status == HOP_OK && note.length)
+        hop_note("%s: %s", g->options->model, note.data);
+    hop_string_free(&note);
+    return status;
+}
+
 static hop_status load(struct generator *g, struct hop_error *err)
 {
     g->ops = hop_backend_find(g->options->backend);
@@ -143,6 +154,7 @@ static hop_status load(struct generator *g, struct hop_error *err)
                         g->options->backend);
     HOP_TRY(hop_model_config_load(g->options->model, &g->config, err));
     HOP_TRY(hop_weights_open(g->options->model, &g->config, &g->weights, err));
+    HOP_TRY(note_unused(g, err));
     HOP_TRY(hop_tokenizer_load(g->options->model, &g->tokenizer, err));
     HOP_TRY(g->ops->open(hop_machine_cores(), &g->backend, err));
     HOP_TRY(encode_prompt(g, err));

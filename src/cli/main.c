@@ -19,6 +19,8 @@ static const struct {
     {"eval", "hybridop eval", "task metric of a model or adapter on held-out rows", hop_cmd_eval},
     {"generate", "hybridop generate", "text from a model", hop_cmd_generate},
     {"tokenize", "hybridop tokenize", "text to token ids and back", hop_cmd_tokenize},
+    {"inspect", "hybridop inspect", "what the folder of a model or an adapter holds",
+     hop_cmd_inspect},
     {"score", "hybridop score", "official metrics of predictions that exist already",
      hop_cmd_score},
     {"devices", "hybridop devices", "backends and what they can do on this machine",

@@ -1,24 +1,19 @@
-/* config.json of Hugging Face LLaMA folders.
- *
- * Old and new spellings are read: rope_scaling with "type" or "rope_type" beside a top-level
- * rope_theta (transformers 4), rope_parameters that holds all of it (transformers 5), eos_token_id
- * as a number or a list. A field that would change the mathematics in a way this program does not
- * compute is HOP_UNSUPPORTED with its name; fields about training or serving elsewhere are ignored.
- */
-#include "model/config.h"
-
+/* config.json of Hugging Face LLaMA folders. A field that would change the mathematics in a way
+ * this program does not compute is HOP_UNSUPPORTED with its name; fields about training or serving
+ * elsewhere are ignored. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "io/file.h"
 #include "io/json.h"
+#include "model/config_internal.h"
 
 /* Far above any published model, low enough that products of three fit in 63 bits. */
 enum { MAX_FEATURES = 1 << 20, MAX_BLOCKS = 1 << 12, MAX_VOCABULARY = 1 << 24 };
 
-static hop_status size_field(const json_t *object, const char *key, const char *where,
-                             int64_t fallback, int64_t maximum, int32_t *out, struct hop_error *err)
+hop_status hop__config_size(const json_t *object, const char *key, const char *where,
+                            int64_t fallback, int64_t maximum, int32_t *out, struct hop_error *err)
 {
     int64_t value;
     HOP_TRY(hop_json_get_int(object, key, where, fallback, &value, err));
@@ -29,8 +24,8 @@ static hop_status size_field(const json_t *object, const char *key, const char *
     return HOP_OK;
 }
 
-static hop_status positive_field(const json_t *object, const char *key, const char *where,
-                                 double fallback, double *out, struct hop_error *err)
+hop_status hop__config_positive(const json_t *object, const char *key, const char *where,
+                                double fallback, double *out, struct hop_error *err)
 {
     double value;
     HOP_TRY(hop_json_get_real(object, key, where, fallback, &value, err));
@@ -44,16 +39,19 @@ static hop_status positive_field(const json_t *object, const char *key, const ch
 static hop_status parse_sizes(const json_t *object, const char *where, struct hop_model_config *out,
                               struct hop_error *err)
 {
-    HOP_TRY(size_field(object, "hidden_size", where, 4096, MAX_FEATURES, &out->hidden, err));
-    HOP_TRY(size_field(object, "intermediate_size", where, 11008, MAX_FEATURES, &out->intermediate,
-                       err));
-    HOP_TRY(size_field(object, "num_hidden_layers", where, 32, MAX_BLOCKS, &out->blocks, err));
-    HOP_TRY(size_field(object, "num_attention_heads", where, 32, MAX_FEATURES, &out->heads, err));
-    HOP_TRY(size_field(object, "num_key_value_heads", where, out->heads, out->heads, &out->kv_heads,
-                       err));
-    HOP_TRY(size_field(object, "vocab_size", where, 32000, MAX_VOCABULARY, &out->vocabulary, err));
-    HOP_TRY(size_field(object, "max_position_embeddings", where, 2048, INT32_MAX,
-                       &out->max_positions, err));
+    HOP_TRY(hop__config_size(object, "hidden_size", where, 4096, MAX_FEATURES, &out->hidden, err));
+    HOP_TRY(hop__config_size(object, "intermediate_size", where, 11008, MAX_FEATURES,
+                             &out->intermediate, err));
+    HOP_TRY(
+        hop__config_size(object, "num_hidden_layers", where, 32, MAX_BLOCKS, &out->blocks, err));
+    HOP_TRY(
+        hop__config_size(object, "num_attention_heads", where, 32, MAX_FEATURES, &out->heads, err));
+    HOP_TRY(hop__config_size(object, "num_key_value_heads", where, out->heads, out->heads,
+                             &out->kv_heads, err));
+    HOP_TRY(hop__config_size(object, "vocab_size", where, 32000, MAX_VOCABULARY, &out->vocabulary,
+                             err));
+    HOP_TRY(hop__config_size(object, "max_position_embeddings", where, 2048, INT32_MAX,
+                             &out->max_positions, err));
     const bool has_head_dim =
         !json_is_null(json_object_get(object, "head_dim")) && json_object_get(object, "head_dim");
     if (!has_head_dim && out->hidden % out->heads != 0)
@@ -61,8 +59,8 @@ static hop_status parse_sizes(const json_t *object, const char *where, struct ho
                         "%s: \"hidden_size\" %d is no multiple of \"num_attention_heads\" %d and "
                         "\"head_dim\" is missing",
                         where, out->hidden, out->heads);
-    return size_field(object, "head_dim", where, out->hidden / out->heads,
-                      MAX_FEATURES / out->heads, &out->head_dim, err);
+    return hop__config_size(object, "head_dim", where, out->hidden / out->heads,
+                            MAX_FEATURES / out->heads, &out->head_dim, err);
 }
 
 static hop_status check_sizes(const struct hop_model_config *config, const char *where,
@@ -80,6 +78,22 @@ static hop_status check_sizes(const struct hop_model_config *config, const char 
     return HOP_OK;
 }
 
+/* "LLaMAForCausalLM" is what the first converters wrote. */
+static hop_status check_class(const json_t *object, const char *where, struct hop_error *err)
+{
+    static const char *const known[] = {"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM"};
+    const json_t *const list = json_object_get(object, "architectures");
+    const char *const first = json_string_value(json_array_get(list, 0));
+    for (size_t i = 0; first && i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(first, known[i]) == 0)
+            return HOP_OK;
+    if (!first)
+        return HOP_OK;
+    return hop_fail(err, HOP_UNSUPPORTED,
+                    "%s: \"architectures\" is \"%s\"; only \"LlamaForCausalLM\" can be computed",
+                    where, first);
+}
+
 static hop_status check_architecture(const json_t *object, const char *where, struct hop_error *err)
 {
     const char *type;
@@ -88,13 +102,7 @@ static hop_status check_architecture(const json_t *object, const char *where, st
         return hop_fail(err, HOP_UNSUPPORTED,
                         "%s: \"model_type\" is \"%s\"; only \"llama\" can be computed", where,
                         type);
-    const json_t *const list = json_object_get(object, "architectures");
-    const char *const first = json_string_value(json_array_get(list, 0));
-    if (first && strcmp(first, "LlamaForCausalLM") != 0 && strcmp(first, "LlamaModel") != 0)
-        return hop_fail(
-            err, HOP_UNSUPPORTED,
-            "%s: \"architectures\" is \"%s\"; only \"LlamaForCausalLM\" can be computed", where,
-            first);
+    HOP_TRY(check_class(object, where, err));
     const char *activation;
     HOP_TRY(hop_json_get_string(object, "hidden_act", where, "silu", &activation, err));
     if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
@@ -106,14 +114,13 @@ static hop_status check_architecture(const json_t *object, const char *where, st
 
 static hop_status check_flags(const json_t *object, const char *where, struct hop_error *err)
 {
-    static const char *const flags[] = {"attention_bias", "mlp_bias", "rope_interleaved"};
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
-        bool on;
-        HOP_TRY(hop_json_get_bool(object, flags[i], where, false, &on, err));
-        if (on)
-            return hop_fail(err, HOP_UNSUPPORTED, "%s: \"%s\": true cannot be computed", where,
-                            flags[i]);
-    }
+    bool interleaved;
+    HOP_TRY(hop_json_get_bool(object, "rope_interleaved", where, false, &interleaved, err));
+    if (interleaved)
+        return hop_fail(err, HOP_UNSUPPORTED,
+                        "%s: \"rope_interleaved\": true cannot be computed; permute the rows of "
+                        "q_proj and k_proj",
+                        where);
     const json_t *const quantization = json_object_get(object, "quantization_config");
     if (quantization && !json_is_null(quantization))
         return hop_fail(
@@ -122,70 +129,6 @@ static hop_status check_flags(const json_t *object, const char *where, struct ho
             "f32, bf16 or f16 one",
             where);
     return HOP_OK;
-}
-
-static hop_status parse_llama3(const json_t *scaling, const char *where,
-                               struct hop_model_config *out, struct hop_error *err)
-{
-    static const char *const keys[] = {"factor", "low_freq_factor", "high_freq_factor",
-                                       "original_max_position_embeddings"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        if (!json_object_get(scaling, keys[i]))
-            return hop_fail(err, HOP_INPUT, "%s: llama3 rotary embedding needs \"%s\"", where,
-                            keys[i]);
-    HOP_TRY(positive_field(scaling, "low_freq_factor", where, 1, &out->rope_low, err));
-    HOP_TRY(positive_field(scaling, "high_freq_factor", where, 4, &out->rope_high, err));
-    HOP_TRY(size_field(scaling, keys[3], where, 8192, INT32_MAX, &out->rope_original, err));
-    if (out->rope_high <= out->rope_low)
-        return hop_fail(err, HOP_INPUT,
-                        "%s: \"high_freq_factor\" %g must be above \"low_freq_factor\" %g", where,
-                        out->rope_high, out->rope_low);
-    out->rope_scaling = HOP_ROPE_LLAMA3;
-    return HOP_OK;
-}
-
-static hop_status parse_scaling(const json_t *scaling, const char *where,
-                                struct hop_model_config *out, struct hop_error *err)
-{
-    const char *type, *old;
-    double partial;
-    HOP_TRY(hop_json_get_string(scaling, "type", where, "default", &old, err));
-    HOP_TRY(hop_json_get_string(scaling, "rope_type", where, old, &type, err));
-    HOP_TRY(hop_json_get_real(scaling, "partial_rotary_factor", where, 1, &partial, err));
-    if (partial < 1 || partial > 1)
-        return hop_fail(err, HOP_UNSUPPORTED, "%s: \"partial_rotary_factor\" %g cannot be computed",
-                        where, partial);
-    if (strcmp(type, "default") == 0)
-        return HOP_OK;
-    const bool linear = strcmp(type, "linear") == 0;
-    if (!linear && strcmp(type, "llama3") != 0)
-        return hop_fail(err, HOP_UNSUPPORTED,
-                        "%s: rotary embedding of type \"%s\" cannot be computed; only \"default\", "
-                        "\"linear\" and \"llama3\" can",
-                        where, type);
-    if (!json_object_get(scaling, "factor"))
-        return hop_fail(err, HOP_INPUT, "%s: \"%s\" rotary embedding needs \"factor\"", where,
-                        type);
-    HOP_TRY(positive_field(scaling, "factor", where, 1, &out->rope_factor, err));
-    if (!linear)
-        return parse_llama3(scaling, where, out, err);
-    out->rope_scaling = HOP_ROPE_LINEAR;
-    return HOP_OK;
-}
-
-static hop_status parse_rope(const json_t *object, const char *where, struct hop_model_config *out,
-                             struct hop_error *err)
-{
-    double theta = 0;
-    HOP_TRY(positive_field(object, "rope_theta", where, 10000, &theta, err));
-    out->rope_theta = theta;
-    const json_t *scaling = json_object_get(object, "rope_parameters");
-    if (!scaling || json_is_null(scaling))
-        scaling = json_object_get(object, "rope_scaling");
-    if (!scaling || json_is_null(scaling))
-        return HOP_OK;
-    HOP_TRY(positive_field(scaling, "rope_theta", where, theta, &out->rope_theta, err));
-    return parse_scaling(scaling, where, out, err);
 }
 
 static hop_status token_id(const json_t *value, const char *key, const char *where,
@@ -235,23 +178,51 @@ static hop_status parse_tokens(const json_t *object, const char *where,
 hop_status hop_model_config_parse(const json_t *object, const char *where,
                                   struct hop_model_config *out, struct hop_error *err)
 {
-    struct hop_model_config config = {.rope_factor = 1, .rope_low = 1, .rope_high = 4};
+    struct hop_model_config config = {0};
     double eps = 0;
     HOP_TRY(check_architecture(object, where, err));
     HOP_TRY(check_flags(object, where, err));
     HOP_TRY(parse_sizes(object, where, &config, err));
     HOP_TRY(check_sizes(&config, where, err));
-    HOP_TRY(positive_field(object, "rms_norm_eps", where, 1e-6, &eps, err));
+    HOP_TRY(hop__config_positive(object, "rms_norm_eps", where, 1e-6, &eps, err));
     config.norm_eps = (float)eps;
     HOP_TRY(hop_json_get_bool(object, "tie_word_embeddings", where, false, &config.tied, err));
-    HOP_TRY(parse_rope(object, where, &config, err));
+    HOP_TRY(hop_json_get_bool(object, "attention_bias", where, false, &config.attention_bias, err));
+    HOP_TRY(hop_json_get_bool(object, "mlp_bias", where, false, &config.mlp_bias, err));
+    HOP_TRY(hop__config_rope(object, where, &config, err));
     HOP_TRY(parse_tokens(object, where, &config, err));
     *out = config;
     return HOP_OK;
 }
 
-/* Puts generation_config.json's eos_token_id into an object that has none. */
-static hop_status add_generation_eos(const char *directory, json_t *object, struct hop_error *err)
+static bool ends(const struct hop_model_config *config, int32_t id)
+{
+    for (int32_t i = 0; i < config->eos_count; i++)
+        if (config->eos[i] == id)
+            return true;
+    return false;
+}
+
+/* Instruct models end a turn with tokens that only generation_config.json names. */
+static hop_status add_eos(const json_t *value, const char *where, struct hop_model_config *config,
+                          struct hop_error *err)
+{
+    struct hop_model_config more = *config;
+    HOP_TRY(parse_eos(value, where, &more, err));
+    for (int32_t i = 0; i < more.eos_count; i++) {
+        if (ends(config, more.eos[i]))
+            continue;
+        if (config->eos_count == HOP_MAX_EOS)
+            return hop_fail(err, HOP_INPUT,
+                            "%s: \"eos_token_id\": with those of config.json more than %d ids",
+                            where, HOP_MAX_EOS);
+        config->eos[config->eos_count++] = more.eos[i];
+    }
+    return HOP_OK;
+}
+
+static hop_status add_generation_eos(const char *directory, struct hop_model_config *config,
+                                     struct hop_error *err)
 {
     char *path = NULL;
     json_t *generation = NULL;
@@ -262,42 +233,45 @@ static hop_status add_generation_eos(const char *directory, json_t *object, stru
         goto done;
     }
     HOP_TRY_DONE(hop_json_load(path, &generation, err));
-    json_t *const eos = json_object_get(generation, "eos_token_id");
-    if (eos && json_object_set(object, "eos_token_id", eos) != 0)
-        status = hop_fail(err, HOP_MEMORY, "%s: out of memory", path);
+    const json_t *const eos = json_object_get(generation, "eos_token_id");
+    if (eos)
+        status = add_eos(eos, path, config, err);
 done:
     json_decref(generation);
     free(path);
     return status;
 }
 
+/* The default end of text counts only where no file names one. */
+static hop_status finish_eos(const char *directory, bool named, struct hop_model_config *config,
+                             struct hop_error *err)
+{
+    struct hop_model_config with = *config;
+    if (!named)
+        with.eos_count = 0;
+    HOP_TRY(add_generation_eos(directory, &with, err));
+    if (named || with.eos_count > 0)
+        *config = with;
+    return HOP_OK;
+}
+
 hop_status hop_model_config_load(const char *directory, struct hop_model_config *out,
                                  struct hop_error *err)
 {
+    struct hop_model_config config;
     char *path = NULL;
     json_t *object = NULL;
     hop_status status;
     HOP_TRY_DONE(hop_path_join(directory, "config.json", &path, err));
     HOP_TRY_DONE(hop_json_load(path, &object, err));
-    if (json_is_object(object) && !json_object_get(object, "eos_token_id"))
-        HOP_TRY_DONE(add_generation_eos(directory, object, err));
-    HOP_TRY_DONE(hop_model_config_parse(object, path, out, err));
+    HOP_TRY_DONE(hop_model_config_parse(object, path, &config, err));
+    HOP_TRY_DONE(
+        finish_eos(directory, json_object_get(object, "eos_token_id") != NULL, &config, err));
+    *out = config;
 done:
     json_decref(object);
     free(path);
     return status;
-}
-
-static json_t *scaling_json(const struct hop_model_config *config)
-{
-    if (config->rope_scaling == HOP_ROPE_LINEAR)
-        return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", config->rope_factor);
-    if (config->rope_scaling == HOP_ROPE_LLAMA3)
-        return json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor",
-                         config->rope_factor, "low_freq_factor", config->rope_low,
-                         "high_freq_factor", config->rope_high, "original_max_position_embeddings",
-                         config->rope_original);
-    return json_null();
 }
 
 static json_t *eos_json(const struct hop_model_config *config)
@@ -310,14 +284,15 @@ static json_t *eos_json(const struct hop_model_config *config)
 
 json_t *hop_model_config_json(const struct hop_model_config *config)
 {
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:o, s:b, s:o, s:o}",
-                     "model_type", "llama", "hidden_size", config->hidden, "intermediate_size",
-                     config->intermediate, "num_hidden_layers", config->blocks,
-                     "num_attention_heads", config->heads, "num_key_value_heads", config->kv_heads,
-                     "head_dim", config->head_dim, "vocab_size", config->vocabulary,
-                     "max_position_embeddings", config->max_positions, "rms_norm_eps",
-                     (double)config->norm_eps, "rope_theta", config->rope_theta, "rope_scaling",
-                     scaling_json(config), "tie_word_embeddings", config->tied, "bos_token_id",
-                     config->bos < 0 ? json_null() : json_integer(config->bos), "eos_token_id",
-                     eos_json(config));
+    return json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:o, s:b, s:b, s:b, s:o, s:o}",
+        "model_type", "llama", "hidden_size", config->hidden, "intermediate_size",
+        config->intermediate, "num_hidden_layers", config->blocks, "num_attention_heads",
+        config->heads, "num_key_value_heads", config->kv_heads, "head_dim", config->head_dim,
+        "vocab_size", config->vocabulary, "max_position_embeddings", config->max_positions,
+        "rms_norm_eps", (double)config->norm_eps, "rope_theta", config->rope_theta, "rope_scaling",
+        hop__config_rope_json(config), "attention_bias", config->attention_bias, "mlp_bias",
+        config->mlp_bias, "tie_word_embeddings", config->tied, "bos_token_id",
+        config->bos < 0 ? json_null() : json_integer(config->bos), "eos_token_id",
+        eos_json(config));
 }

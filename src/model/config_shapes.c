@@ -31,11 +31,17 @@ int64_t hop_target_out(const struct hop_model_config *config, enum hop_target ta
     }
 }
 
+bool hop_target_biased(const struct hop_model_config *config, enum hop_target target)
+{
+    return target >= HOP_GATE_PROJ ? config->mlp_bias : config->attention_bias;
+}
+
 int64_t hop_model_block_parameters(const struct hop_model_config *config)
 {
     int64_t total = 2 * (int64_t)config->hidden;
     for (enum hop_target target = 0; target < HOP_TARGETS; target++)
-        total += hop_target_in(config, target) * hop_target_out(config, target);
+        total += (hop_target_in(config, target) + hop_target_biased(config, target)) *
+                 hop_target_out(config, target);
     return total;
 }
 

@@ -48,13 +48,12 @@ static hop_status load_matrix(struct hop_stage *stage, const struct hop_weights 
                                      stage->config.dtype, uses, weight, err);
 }
 
-/* Gains lie one after the other in stage->gains; *next is the first free one. */
-static hop_status load_gain(struct hop_stage *stage, const struct hop_weights *weights,
-                            const char *name, char **next, const float **gain,
-                            struct hop_error *err)
+/* Vectors lie one after the other in stage->vectors; *next is the first free one. */
+static hop_status load_vector(struct hop_stage *stage, const struct hop_weights *weights,
+                              const char *name, size_t n, char **next, const float **vector,
+                              struct hop_error *err)
 {
     const struct hop_tensor *const tensor = hop_weights_find(weights, name);
-    const size_t n = stage->layout.hidden;
     float *values;
     if (!tensor)
         return hop_fail(err, HOP_INTERNAL, "tensor %s was not delivered to this stage", name);
@@ -63,9 +62,21 @@ static hop_status load_gain(struct hop_stage *stage, const struct hop_weights *w
     const hop_status status =
         stage->ops->write(stage->backend, *next, values, n * sizeof *values, err);
     free(values);
-    *gain = (const float *)(const void *)*next;
+    *vector = (const float *)(const void *)*next;
     *next += hop_align(n * sizeof *values);
     return status;
+}
+
+static hop_status load_bias(struct hop_stage *stage, const struct hop_weights *weights, size_t i,
+                            enum hop_target target, char **next, struct hop_error *err)
+{
+    const struct hop_model_config *const model = &stage->config.model;
+    char name[HOP_TENSOR_NAME];
+    if (!hop_target_biased(model, target))
+        return HOP_OK;
+    hop_bias_name(stage->config.lo + (int32_t)i, target, name);
+    return load_vector(stage, weights, name, (size_t)hop_target_out(model, target), next,
+                       &stage->blocks[i].biases[target], err);
 }
 
 static hop_status load_block(struct hop_stage *stage, const struct hop_weights *weights, size_t i,
@@ -76,13 +87,15 @@ static hop_status load_block(struct hop_stage *stage, const struct hop_weights *
     char name[HOP_TENSOR_NAME];
     for (enum hop_norm norm = 0; norm < HOP_BLOCK_NORMS; norm++) {
         hop_norm_name(block, norm, name);
-        HOP_TRY(load_gain(stage, weights, name, next, &stage->blocks[i].gains[norm], err));
+        HOP_TRY(load_vector(stage, weights, name, stage->layout.hidden, next,
+                            &stage->blocks[i].gains[norm], err));
     }
     for (enum hop_target target = 0; target < HOP_TARGETS; target++) {
         hop_weight_name(block, target, name);
         HOP_TRY(load_matrix(stage, weights, name, hop_target_out(model, target),
                             hop_target_in(model, target), weight_uses(stage),
                             &stage->blocks[i].weights[target], err));
+        HOP_TRY(load_bias(stage, weights, i, target, next, err));
     }
     return HOP_OK;
 }
@@ -94,7 +107,8 @@ static hop_status load_tables(struct hop_stage *stage, const struct hop_weights 
     const struct hop_model_config *const model = &config->model;
     const bool shared = config->embed && config->head && model->tied;
     if (config->head)
-        HOP_TRY(load_gain(stage, weights, HOP_FINAL_NORM_NAME, next, &stage->final_gain, err));
+        HOP_TRY(load_vector(stage, weights, HOP_FINAL_NORM_NAME, stage->layout.hidden, next,
+                            &stage->final_gain, err));
     if (config->embed)
         HOP_TRY(load_matrix(stage, weights, HOP_EMBED_NAME, model->vocabulary, model->hidden,
                             HOP_WEIGHT_LOOKUP | (shared ? weight_uses(stage) : 0u), &stage->embed,
@@ -110,7 +124,7 @@ static hop_status load_tables(struct hop_stage *stage, const struct hop_weights 
 static hop_status load_weights(struct hop_stage *stage, const struct hop_weights *weights,
                                struct hop_error *err)
 {
-    char *next = stage->gains;
+    char *next = stage->vectors;
     for (size_t i = 0; i < stage->layout.blocks; i++)
         HOP_TRY(load_block(stage, weights, i, &next, err));
     return load_tables(stage, weights, &next, err);
@@ -123,7 +137,7 @@ static hop_status load_rope(struct hop_stage *stage, struct hop_error *err)
     float *tables;
     hop_status status;
     HOP_TRY(hop_calloc(&tables, 2 * n, sizeof *tables, err));
-    hop_model_rope(model, (int32_t)stage->layout.positions, tables, tables + n);
+    hop_model_rope(model, 0, 0, (int32_t)stage->layout.positions, tables, tables + n);
     HOP_TRY_DONE(stage->ops->write(stage->backend,
                                    hop__scratch(stage, stage->layout.scratch.cosine), tables,
                                    n * sizeof *tables, err));
@@ -168,20 +182,30 @@ static hop_status create_adapters(struct hop_stage *stage, struct hop_error *err
     return hop_calloc(&stage->mirror, copies * parameters->total, sizeof(float), err);
 }
 
+static hop_status allocate_rotation(struct hop_stage *stage, struct hop_error *err)
+{
+    const struct hop_stage_config *const config = &stage->config;
+    if (stage->ops->host_memory || config->model.rope_scaling != HOP_ROPE_DYNAMIC)
+        return HOP_OK;
+    const size_t rows = (size_t)config->limits.tokens * (size_t)(config->model.head_dim / 2);
+    return hop_calloc(&stage->rotation, 2 * rows, sizeof *stage->rotation, err);
+}
+
 static hop_status allocate(struct hop_stage *stage, struct hop_error *err)
 {
     const struct hop__stage_layout *const layout = &stage->layout;
     const size_t slots = (size_t)stage->config.slots;
-    void *gains = NULL, *kept = NULL, *scratch = NULL;
+    void *vectors = NULL, *kept = NULL, *scratch = NULL;
     HOP_TRY(hop_calloc(&stage->blocks, layout->blocks, sizeof *stage->blocks, err));
     HOP_TRY(hop_calloc(&stage->slot_used, slots, sizeof *stage->slot_used, err));
     HOP_TRY(hop_calloc_aligned(&stage->index, layout->index.words, sizeof *stage->index, err));
-    HOP_TRY(stage->ops->alloc(stage->backend, layout->gains_bytes, &gains, err));
-    stage->gains = gains;
+    HOP_TRY(stage->ops->alloc(stage->backend, layout->vectors_bytes, &vectors, err));
+    stage->vectors = vectors;
     HOP_TRY(stage->ops->alloc(stage->backend, slots * layout->kept_bytes, &kept, err));
     stage->kept = kept;
     HOP_TRY(stage->ops->alloc(stage->backend, layout->scratch.bytes, &scratch, err));
     stage->scratch = scratch;
+    HOP_TRY(allocate_rotation(stage, err));
     return create_adapters(stage, err);
 }
 
@@ -227,7 +251,7 @@ void hop_stage_free(struct hop_stage *stage)
         stage->ops->release(stage->backend, stage->values);
         stage->ops->release(stage->backend, stage->gradients);
     }
-    stage->ops->release(stage->backend, stage->gains);
+    stage->ops->release(stage->backend, stage->vectors);
     stage->ops->release(stage->backend, stage->kept);
     stage->ops->release(stage->backend, stage->scratch);
     hop_parameters_free(&stage->parameters);
@@ -235,6 +259,7 @@ void hop_stage_free(struct hop_stage *stage)
     free(stage->slot_used);
     free(stage->index);
     free(stage->mirror);
+    free(stage->rotation);
     free(stage);
 }
 

@@ -106,9 +106,8 @@ static hop_status rotate_back(const struct pass *pass, int32_t heads, void *dx,
     const int32_t head_dim = stage->config.model.head_dim;
     return stage->ops->rope_backward(stage->backend, stage->config.dtype, (int64_t)pass->run->rows,
                                      heads, head_dim, (int64_t)heads * head_dim,
-                                     pass->run->position,
-                                     hop__scratch(stage, stage->layout.scratch.cosine),
-                                     hop__scratch(stage, stage->layout.scratch.sine), dx, err);
+                                     pass->run->position, pass->run->cosine, pass->run->sine, dx,
+                                     err);
 }
 
 /* Gradient of q, k, v (at work) from that of the attention output (at dnormed). */

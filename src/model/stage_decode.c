@@ -42,13 +42,17 @@ static struct hop__run decode_run(struct hop_stage *stage, const int32_t *ids, i
                              .ids = ids,
                              .position = position,
                              .q_offset = q_offset,
-                             .kv_offset = kv_offset};
+                             .kv_offset = kv_offset,
+                             .past = past};
 }
 
+/* The next n tokens of a call; `future` more follow. */
 static hop_status run_piece(struct hop_stage *stage, const int32_t *ids, int32_t n, int32_t past,
-                            struct hop_error *err)
+                            int32_t future, struct hop_error *err)
 {
-    const struct hop__run run = decode_run(stage, ids, n, past);
+    struct hop__run run = decode_run(stage, ids, n, past);
+    run.future = future;
+    HOP_TRY(hop__stage_rotation(stage, (size_t)n, &run, err));
     void *const stream = hop__scratch(stage, stage->layout.scratch.stream);
     HOP_TRY(stage->ops->embed_forward(stage->backend, stage->config.dtype, stage->embed, n, ids,
                                       stream, err));
@@ -110,7 +114,7 @@ hop_status hop_stage_decode(struct hop_stage *stage, const int32_t *ids, int32_t
     int32_t last = 0;
     for (int32_t begin = 0; begin < n; begin += piece) {
         const int32_t count = n - begin < piece ? n - begin : piece;
-        HOP_TRY(run_piece(stage, ids + begin, count, past + begin, err));
+        HOP_TRY(run_piece(stage, ids + begin, count, past + begin, n - begin - count, err));
         last = count - 1;
     }
     return read_logits(stage, last, logits, err);

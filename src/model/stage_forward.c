@@ -10,6 +10,7 @@ static void set_projection(const struct hop_stage *stage, const struct hop__run 
                            struct hop_lora *lora, struct hop_projection *out)
 {
     *out = (struct hop_projection){.weight = stage->blocks[i].weights[target],
+                                   .bias = stage->blocks[i].biases[target],
                                    .lora = hop__stage_lora(stage, run, i, target, lora),
                                    .y = y,
                                    .u = memory->u[target]};
@@ -43,9 +44,8 @@ static hop_status rotate(struct hop_stage *stage, const struct hop__run *run, in
 {
     const int32_t head_dim = stage->config.model.head_dim;
     return stage->ops->rope_forward(stage->backend, stage->config.dtype, (int64_t)run->rows, heads,
-                                    head_dim, (int64_t)heads * head_dim, run->position,
-                                    hop__scratch(stage, stage->layout.scratch.cosine),
-                                    hop__scratch(stage, stage->layout.scratch.sine), x, err);
+                                    head_dim, (int64_t)heads * head_dim, run->position, run->cosine,
+                                    run->sine, x, err);
 }
 
 struct hop_attention hop__attention_shape(const struct hop_stage *stage, const struct hop__run *run)

@@ -1,9 +1,9 @@
 /* What the parts of a stage share: its size table, its memory and one block's view of it.
  *
- * Memory plan. A stage owns one block of backend memory a kind: `gains` (norm gains), `kept` (what
- * backward needs, slots times the same layout) and `scratch` (everything that lives during one
- * call), and one host block of index arrays. All offsets come from hop__stage_layout(), which also
- * feeds the planner. */
+ * Memory plan. A stage owns one block of backend memory a kind: `vectors` (norm gains and biases),
+ * `kept` (what backward needs, slots times the same layout) and `scratch` (everything that lives
+ * during one call), and one host block of index arrays. All offsets come from hop__stage_layout(),
+ * which also feeds the planner. */
 #ifndef HOP_MODEL_STAGE_INTERNAL_H
 #define HOP_MODEL_STAGE_INTERNAL_H
 
@@ -32,9 +32,10 @@ struct hop__scratch_layout {
     size_t rstd;         /* (T) of the final norm */
     size_t work;         /* (R, max(2*intermediate, q+k+v, hidden)) */
     size_t cosine, sine; /* (positions, head_dim/2) */
-    size_t perturbed;    /* (parameters, probes): adapters of the probes, parameter by parameter */
-    size_t logits;       /* (vocabulary) of a decoding step */
-    size_t cache;        /* (blocks, 2, cache, kv_heads*head_dim) */
+    size_t long_cosine, long_sine; /* (T, head_dim/2): of sequences whose length matters */
+    size_t perturbed; /* (parameters, probes): adapters of the probes, parameter by parameter */
+    size_t logits;    /* (vocabulary) of a decoding step */
+    size_t cache;     /* (blocks, 2, cache, kv_heads*head_dim) */
     size_t bytes;
 };
 
@@ -56,13 +57,13 @@ struct hop__stage_layout {
     size_t kept_bytes; /* of a slot */
     struct hop__scratch_layout scratch;
     struct hop__index_layout index;
-    size_t gains_bytes;
+    size_t vectors_bytes;
 };
 void hop__stage_layout(const struct hop_stage_config *config, struct hop__stage_layout *out);
 
 struct hop__block {
     struct hop_weight *weights[HOP_TARGETS];
-    const float *gains[HOP_BLOCK_NORMS];
+    const float *gains[HOP_BLOCK_NORMS], *biases[HOP_TARGETS]; /* NULL: no bias */
     /* Offsets of the factors in the flat parameter arrays; only where the target is adapted. */
     size_t a[HOP_TARGETS], b[HOP_TARGETS];
 };
@@ -76,14 +77,16 @@ struct hop_stage {
     struct hop__block *blocks;
     struct hop_weight *embed, *head; /* the same object when tied and both are here */
     const float *final_gain;
-    char *gains, *kept, *scratch; /* backend memory */
+    char *vectors, *kept, *scratch; /* backend memory */
     int32_t *index;
     bool *slot_used;
     /* Adapters as the backend sees them: parameters' own arrays with host memory, copies otherwise.
      */
     float *values, *gradients;
-    float *mirror; /* host copy of gradients or perturbed adapters on their way; NULL with host
-                      memory */
+    float *mirror;   /* host copy of gradients or perturbed adapters on their way; NULL with host
+                        memory */
+    float *rotation; /* host copy of long_cosine and long_sine on their way; NULL with host memory
+                      */
 };
 
 /* One call: how the rows are cut into sequences and which adapters they meet. */
@@ -92,6 +95,8 @@ struct hop__run {
     int32_t sequences, groups; /* groups > 1 or `perturbed`: each probe its own adapters */
     bool perturbed;
     const int32_t *ids, *position, *q_offset, *kv_offset;
+    int32_t past, future;       /* decoding: positions before, and tokens of the same call behind */
+    const float *cosine, *sine; /* rotation tables that position points into */
 };
 
 /* Where one block's tensors of this call are: in a slot, or in scratch where most share memory. */
@@ -115,6 +120,11 @@ bool hop__stage_trains(const struct hop_stage *stage, enum hop_target target);
 /* The micro-batch once, or `copies` times one after the other. */
 hop_status hop__stage_run(struct hop_stage *stage, const struct hop_batch *batch, int32_t copies,
                           struct hop__run *out, struct hop_error *err);
+
+/* Sets the rotation tables of a run whose copies have `tokens` rows each, and where `position`
+ * points into them. */
+hop_status hop__stage_rotation(struct hop_stage *stage, size_t tokens, struct hop__run *run,
+                               struct hop_error *err);
 
 /* h (rows, hidden) -> out (rows, hidden). out may equal h only in scratch memory. */
 hop_status hop__block_forward(struct hop_stage *stage, size_t i, const struct hop__run *run,

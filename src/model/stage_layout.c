@@ -78,6 +78,11 @@ static void lay_out_scratch(const struct hop_stage_config *config, struct hop__s
     scratch->work = reserve(&end, rows * work * element);
     scratch->cosine = reserve(&end, table);
     scratch->sine = reserve(&end, table);
+    const bool dynamic = config->model.rope_scaling == HOP_ROPE_DYNAMIC;
+    const size_t rotation = dynamic ? (size_t)config->limits.tokens : 0;
+    const size_t long_table = rotation * (size_t)(config->model.head_dim / 2) * sizeof(float);
+    scratch->long_cosine = reserve(&end, long_table);
+    scratch->long_sine = reserve(&end, long_table);
     scratch->perturbed = reserve(&end, probes * adapter_total(config) * sizeof(float));
     scratch->logits = reserve(&end, vocabulary * element);
     scratch->cache = reserve(&end, 2 * out->blocks * (size_t)config->cache * out->kv_out * element);
@@ -105,6 +110,17 @@ static void lay_out_index(const struct hop_stage_config *config, struct hop__sta
     index->words = end / sizeof(int32_t);
 }
 
+static size_t vector_bytes(const struct hop_stage_config *config,
+                           const struct hop__stage_layout *layout)
+{
+    const size_t gain = hop_align(layout->hidden * sizeof(float));
+    size_t block = HOP_BLOCK_NORMS * gain;
+    for (enum hop_target target = 0; target < HOP_TARGETS; target++)
+        if (hop_target_biased(&config->model, target))
+            block += hop_align((size_t)hop_target_out(&config->model, target) * sizeof(float));
+    return layout->blocks * block + config->head * gain;
+}
+
 void hop__stage_layout(const struct hop_stage_config *config, struct hop__stage_layout *out)
 {
     const struct hop_model_config *const model = &config->model;
@@ -119,8 +135,7 @@ void hop__stage_layout(const struct hop_stage_config *config, struct hop__stage_
         .positions = larger((size_t)config->limits.tokens, (size_t)config->cache),
     };
     out->wide = larger(out->hidden, out->heads_out);
-    const size_t gains = HOP_BLOCK_NORMS * out->blocks + config->head;
-    out->gains_bytes = gains * hop_align(out->hidden * sizeof(float));
+    out->vectors_bytes = vector_bytes(config, out);
     lay_out_kept(config, out);
     lay_out_scratch(config, out);
     lay_out_index(config, out);
@@ -144,7 +159,7 @@ struct hop_stage_bytes hop_stage_bytes(const struct hop_stage_config *config)
     struct hop__stage_layout layout;
     hop__stage_layout(config, &layout);
     return (struct hop_stage_bytes){
-        .weights = matrix_bytes(config, &layout) + layout.gains_bytes,
+        .weights = matrix_bytes(config, &layout) + layout.vectors_bytes,
         .parameters = 2 * adapter_total(config) * sizeof(float),
         .kept = layout.kept_bytes,
         .scratch = layout.scratch.bytes + layout.index.words * sizeof(int32_t),

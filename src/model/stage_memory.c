@@ -127,10 +127,24 @@ static bool fits(const struct hop_stage *stage, const struct hop_batch *batch, i
            batch->labels <= limits->labels && copies >= 1 && copies <= most;
 }
 
+static void repeat_run(struct hop_stage *stage, const struct hop_batch *batch, int32_t copies,
+                       struct hop__run *out)
+{
+    const struct hop__index_layout *const index = &stage->layout.index;
+    const size_t tokens = (size_t)batch->tokens;
+    repeat(hop__index(stage, index->position), batch->position, tokens, (size_t)copies);
+    out->position = hop__index(stage, index->position);
+    if (stage->config.embed) {
+        repeat(hop__index(stage, index->ids), batch->ids, tokens, (size_t)copies);
+        out->ids = hop__index(stage, index->ids);
+    }
+    out->q_offset = repeat_offsets(batch, copies, hop__index(stage, index->q_offset));
+    out->kv_offset = out->q_offset;
+}
+
 hop_status hop__stage_run(struct hop_stage *stage, const struct hop_batch *batch, int32_t copies,
                           struct hop__run *out, struct hop_error *err)
 {
-    const struct hop__index_layout *const index = &stage->layout.index;
     if (!fits(stage, batch, copies))
         return hop_fail(err, HOP_INTERNAL,
                         "a micro-batch of %d sequences, %d tokens, %d labels in %d copies does not "
@@ -143,18 +157,9 @@ hop_status hop__stage_run(struct hop_stage *stage, const struct hop_batch *batch
                              .position = batch->position,
                              .q_offset = batch->offset,
                              .kv_offset = batch->offset};
-    if (copies == 1)
-        return HOP_OK;
-    const size_t tokens = (size_t)batch->tokens;
-    repeat(hop__index(stage, index->position), batch->position, tokens, (size_t)copies);
-    out->position = hop__index(stage, index->position);
-    if (stage->config.embed) {
-        repeat(hop__index(stage, index->ids), batch->ids, tokens, (size_t)copies);
-        out->ids = hop__index(stage, index->ids);
-    }
-    out->q_offset = repeat_offsets(batch, copies, hop__index(stage, index->q_offset));
-    out->kv_offset = out->q_offset;
-    return HOP_OK;
+    if (copies > 1)
+        repeat_run(stage, batch, copies, out);
+    return hop__stage_rotation(stage, (size_t)batch->tokens, out, err);
 }
 
 hop_status hop__stage_zero(struct hop_stage *stage, void *memory, size_t bytes,

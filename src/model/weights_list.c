@@ -15,6 +15,11 @@ void hop_weight_name(int32_t block, enum hop_target target, char name[HOP_TENSOR
     snprintf(name, HOP_TENSOR_NAME, "model.layers.%d.%s.weight", block, hop_target_paths[target]);
 }
 
+void hop_bias_name(int32_t block, enum hop_target target, char name[HOP_TENSOR_NAME])
+{
+    snprintf(name, HOP_TENSOR_NAME, "model.layers.%d.%s.bias", block, hop_target_paths[target]);
+}
+
 void hop_norm_name(int32_t block, enum hop_norm norm, char name[HOP_TENSOR_NAME])
 {
     snprintf(name, HOP_TENSOR_NAME, "model.layers.%d.%s.weight", block,
@@ -54,6 +59,10 @@ static size_t list_block(const struct hop_model_config *config, int32_t block,
     for (enum hop_target target = 0; target < HOP_TARGETS; target++) {
         out[n] = matrix_want(hop_target_out(config, target), hop_target_in(config, target));
         hop_weight_name(block, target, out[n++].name);
+        if (!hop_target_biased(config, target))
+            continue;
+        out[n] = vector_want(hop_target_out(config, target));
+        hop_bias_name(block, target, out[n++].name);
     }
     return n;
 }
@@ -65,7 +74,7 @@ hop_status hop_weights_list(const struct hop_model_config *config, int32_t lo, i
     const size_t blocks = hi > lo ? (size_t)(hi - lo) : 0;
     struct hop_tensor_want *list;
     size_t n = 0;
-    HOP_TRY(hop_calloc(&list, blocks * (HOP_TARGETS + HOP_BLOCK_NORMS) + 3, sizeof *list, err));
+    HOP_TRY(hop_calloc(&list, blocks * (2 * HOP_TARGETS + HOP_BLOCK_NORMS) + 3, sizeof *list, err));
     if (embed)
         list[n++] = table_want(config, HOP_EMBED_NAME);
     for (int32_t block = lo; block < hi; block++)

@@ -1,20 +1,28 @@
 /* Random weights for benchmarks and tests. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/random.h"
 #include "model/weights.h"
 
 enum { CHUNK = 4096 };
 
-/* Matrices N(0, 1/in), gains 1. A chunk's values depend on its place only, not on the threads. */
+static bool is_bias(const char *name)
+{
+    const char *const end = strrchr(name, '.');
+    return end && strcmp(end, ".bias") == 0;
+}
+
+/* Matrices N(0, 1/in), biases N(0, 1/out), gains 1. A chunk's values depend on its place only, not
+ * on the threads. */
 static void fill_random(const struct hop_random_key *key, const struct hop_tensor_want *want,
                         enum hop_dtype dtype, char *data)
 {
-    const bool matrix = want->rank == 2;
+    const bool matrix = want->rank == 2, gain = !matrix && !is_bias(want->name);
     const size_t total = (size_t)(matrix ? want->shape[0] * want->shape[1] : want->shape[0]);
-    const float scale = matrix ? 1 / sqrtf((float)want->shape[1]) : 0;
-    const float shift = matrix ? 0 : 1;
+    const float scale = gain ? 0 : 1 / sqrtf((float)want->shape[matrix ? 1 : 0]);
+    const float shift = gain ? 1 : 0;
 #pragma omp parallel for schedule(static) if (total > 16 * CHUNK)
     for (size_t begin = 0; begin < total; begin += CHUNK) {
         float values[CHUNK];

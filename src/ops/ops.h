@@ -53,6 +53,7 @@ struct hop_lora {
 /* One of the projections that read the same input x (q/k/v, gate/up, or a single one). */
 struct hop_projection {
     const struct hop_weight *weight; /* (out, in) */
+    const float *bias;               /* (out) f32, backend memory; NULL: none */
     const struct hop_lora *lora;     /* NULL: no adapter */
     void *y;                         /* forward result (rows, out) */
     float *u;       /* (rows, rank): x A^T; written by forward unless NULL, read by backward */
@@ -122,25 +123,26 @@ struct hop_ops {
                                    int64_t dim, const void *x, const float *gain, const float *rstd,
                                    const void *dy, void *dx, struct hop_error *err);
 
-    /* For each of n projections of the same x (rows, in): y = x W^T [+ residual] [+ scale (x A^T)
-     * B^T]. residual (rows, out) is for n == 1, may be NULL, may equal y. */
+    /* For each of n projections of the same x (rows, in): y = x W^T [+ bias] [+ residual] [+ scale
+     * (x A^T) B^T]. residual (rows, out) is for n == 1, may be NULL, may equal y. */
     hop_status (*project_forward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
                                   const void *x, const struct hop_projection *projections, int n,
                                   const void *residual, struct hop_error *err);
     /* dx = sum over projections of dy W + scale (dy B) A, overwritten unless NULL;
-     * da += scale (dy B)^T x, db += scale dy^T u. lora.groups must be 1. */
+     * da += scale (dy B)^T x, db += scale dy^T u. lora.groups must be 1. Biases are frozen and
+     * change none of these. */
     hop_status (*project_backward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
                                    const void *x, const struct hop_projection *projections, int n,
                                    void *dx, struct hop_error *err);
 
     /* Rotary embedding, half-split pairs (j, j + head_dim/2), in place on x (rows, heads, head_dim)
      * with `stride` elements between rows. cosine, sine (positions, head_dim/2) f32, backend
-     * memory; position (rows) host. */
+     * memory, both perhaps times a factor (YaRN); position (rows) host. */
     hop_status (*rope_forward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
                                int32_t heads, int32_t head_dim, int64_t stride,
                                const int32_t *position, const float *cosine, const float *sine,
                                void *x, struct hop_error *err);
-    /* The inverse rotation, in place on the gradient. */
+    /* The transpose, in place on the gradient: the inverse rotation times the same factor. */
     hop_status (*rope_backward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
                                 int32_t heads, int32_t head_dim, int64_t stride,
                                 const int32_t *position, const float *cosine, const float *sine,

@@ -35,10 +35,21 @@ done:
     return status;
 }
 
+static hop_status note_unused(const struct hop_coordinator *c, struct hop_error *err)
+{
+    struct hop_string note = {0};
+    const hop_status status = hop_weights_unused_note(c->session.weights, &c->model, &note, err);
+    if (status == HOP_OK && note.length)
+        hop_console_note("%s: %s", c->job.model, note.data);
+    hop_string_free(&note);
+    return status;
+}
+
 static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
 {
     HOP_TRY(hop_model_config_load(c->job.model, &c->model, err));
     HOP_TRY(hop_weights_open(c->job.model, &c->model, &c->session.weights, err));
+    HOP_TRY(note_unused(c, err));
     HOP_TRY(hop_job_dtype(&c->job, &c->model, &c->dtype, err));
     return hop_job_cost(&c->job, &c->model, &c->cost, err);
 }

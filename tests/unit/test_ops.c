@@ -276,14 +276,14 @@ static void test_embed(void **state)
 struct projection {
     int64_t rows, in, out;
     int32_t n, rank, groups;
-    bool residual, no_dx;
+    bool residual, no_dx, bias;
 };
 
 enum {
     X = 0,
     RESIDUAL = 1,
     DX = 2
-}; /* then W, A, B, y, u, dy, dA, dB of the one projection tested */
+}; /* then W, A, B, y, u, dy, dA, dB, bias of the one projection tested */
 
 static void run_project(const struct problem *p, struct device *d)
 {
@@ -297,6 +297,7 @@ static void run_project(const struct problem *p, struct device *d)
         projection[i] = (struct hop_projection){
             .weight = make_weight(d, &p->array[3], s->out, s->in,
                                   HOP_WEIGHT_FORWARD | HOP_WEIGHT_BACKWARD, &host[i]),
+            .bias = s->bias ? at(p, 11) : NULL,
             .lora = s->rank ? &lora : NULL,
             .y = at(p, 6),
             .u = s->rank ? at(p, 7) : NULL,
@@ -334,8 +335,9 @@ static void check_project(const struct projection *s, bool differentiate)
     const size_t rank = (size_t)s->rank, groups = (size_t)s->groups;
     const float narrow = 1.0f / sqrtf((float)s->in);
     char name[96];
-    snprintf(name, sizeof name, "project %zu x %zu x %zu, n %d, rank %zu, groups %zu%s%s", rows, in,
-             out, s->n, rank, groups, s->residual ? ", residual" : "", s->no_dx ? ", no dx" : "");
+    snprintf(name, sizeof name, "project %zu x %zu x %zu, n %d, rank %zu, groups %zu%s%s%s", rows,
+             in, out, s->n, rank, groups, s->residual ? ", residual" : "",
+             s->no_dx ? ", no dx" : "", s->bias ? ", bias" : "");
     struct problem p = {
         .name = name, .shape = s, .run = run_project, .forward_only = s->groups > 1};
     problem_add(&p, (struct array){.name = "x", .n = rows * in});
@@ -366,6 +368,7 @@ static void check_project(const struct projection *s, bool differentiate)
                                    .of = 5,
                                    .n = out * rank * (groups == 1),
                                    .f32 = true});
+    problem_add(&p, (struct array){.name = "bias", .n = s->bias ? out : 0, .f32 = true});
     check(&p, BF16_BOUND, differentiate);
 }
 
@@ -373,17 +376,21 @@ static void test_project(void **state)
 {
     (void)state;
     static const struct projection small[] = {
-        {1, 8, 24, 1, 4, 1, false, false},   {3, 33, 17, 1, 0, 1, true, false},
-        {17, 40, 56, 1, 3, 1, true, false},  {5, 64, 48, 1, 8, 1, false, true},
-        {18, 24, 40, 2, 8, 1, false, false},
+        {1, 8, 24, 1, 4, 1, false, false, false},   {3, 33, 17, 1, 0, 1, true, false, false},
+        {17, 40, 56, 1, 3, 1, true, false, false},  {5, 64, 48, 1, 8, 1, false, true, false},
+        {18, 24, 40, 2, 8, 1, false, false, false}, {3, 33, 17, 1, 0, 1, false, false, true},
+        {17, 40, 56, 1, 3, 1, true, false, true},
     };
     static const struct projection large[] = {
-        {1, 288, 96, 3, 8, 1, false, false},   {3, 100, 130, 2, 16, 1, false, false},
-        {64, 96, 288, 1, 64, 1, true, false},  {130, 72, 80, 3, 8, 1, false, false},
-        {130, 72, 80, 3, 0, 1, false, false},  {12, 64, 64, 1, 8, 3, true, false},
-        {390, 48, 64, 2, 8, 3, false, false},  {600, 64, 48, 1, 12, 1, true, false},
-        {70, 64, 1100, 1, 8, 1, false, false}, {70, 1100, 64, 1, 8, 1, false, false},
-        {300, 64, 64, 1, 0, 1, false, false},  {20, 64, 64, 2, 9, 1, false, true},
+        {1, 288, 96, 3, 8, 1, false, false, false},   {3, 100, 130, 2, 16, 1, false, false, false},
+        {64, 96, 288, 1, 64, 1, true, false, false},  {130, 72, 80, 3, 8, 1, false, false, false},
+        {130, 72, 80, 3, 0, 1, false, false, false},  {12, 64, 64, 1, 8, 3, true, false, false},
+        {390, 48, 64, 2, 8, 3, false, false, false},  {600, 64, 48, 1, 12, 1, true, false, false},
+        {70, 64, 1100, 1, 8, 1, false, false, false}, {70, 1100, 64, 1, 8, 1, false, false, false},
+        {300, 64, 64, 1, 0, 1, false, false, false},  {20, 64, 64, 2, 9, 1, false, true, false},
+        {130, 72, 80, 3, 8, 1, false, false, true},   {130, 72, 80, 3, 0, 1, false, false, true},
+        {390, 48, 64, 2, 8, 3, false, false, true},   {1, 288, 100, 1, 0, 1, true, false, true},
+        {70, 64, 1100, 1, 8, 1, false, false, true},  {300, 64, 64, 1, 0, 1, true, false, true},
     };
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
         check_project(&small[i], true);
@@ -431,6 +438,43 @@ static void test_project_in_place(void **state)
                     &d, d.ops->project_backward(d.backend, HOP_F32, ROWS, x, &p, 1, NULL, &d.err));
             for (int j = 0; j < 4 * DIM; j++)
                 assert_true(twice[j] == 2.0f * once[j]);
+            d.ops->weight_free(d.backend, weight);
+        }
+        device_close(&d);
+    }
+}
+
+/* A bias moves every row by itself, and no gradient. */
+static void test_project_bias(void **state)
+{
+    (void)state;
+    enum { ROWS = 9, IN = 40, OUT = 35 };
+    for (int i = 0; hop_backends[i]; i++) {
+        struct device d;
+        device_open(&d, hop_backends[i], HOP_F32, 2);
+        if (d.ops->host_memory) {
+            static float x[ROWS * IN], w[OUT * IN], bias[OUT], y[2][ROWS * OUT], dx[2][ROWS * IN];
+            struct hop_weight *weight;
+            for (int j = 0; j < ROWS * IN; j++)
+                x[j] = sinf((float)j);
+            for (int j = 0; j < OUT * IN; j++)
+                w[j] = cosf((float)j) / IN;
+            for (int j = 0; j < OUT; j++)
+                bias[j] = (float)(j + 1);
+            expect_ok(&d, d.ops->weight_create(d.backend, w, HOP_F32, OUT, IN, HOP_F32,
+                                               HOP_WEIGHT_FORWARD | HOP_WEIGHT_BACKWARD, &weight,
+                                               &d.err));
+            for (int with = 0; with < 2; with++) {
+                const struct hop_projection p = {
+                    .weight = weight, .bias = with ? bias : NULL, .y = y[with], .dy = y[0]};
+                expect_ok(&d,
+                          d.ops->project_forward(d.backend, HOP_F32, ROWS, x, &p, 1, NULL, &d.err));
+                expect_ok(&d, d.ops->project_backward(d.backend, HOP_F32, ROWS, x, &p, 1, dx[with],
+                                                      &d.err));
+            }
+            for (int j = 0; j < ROWS * OUT; j++)
+                assert_true(fabsf(y[1][j] - y[0][j] - bias[j % OUT]) < 1e-5f);
+            assert_memory_equal(dx[0], dx[1], sizeof dx[0]);
             d.ops->weight_free(d.backend, weight);
         }
         device_close(&d);
@@ -659,6 +703,7 @@ int main(void)
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_project),
         cmocka_unit_test(test_project_in_place),
+        cmocka_unit_test(test_project_bias),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_loss),
         cmocka_unit_test(test_weight_conversion),

@@ -237,15 +237,29 @@ struct tiny {
     struct support_batch b;
 };
 
-static void tiny_open(struct tiny *t, bool tied)
+static void tiny_open_as(struct tiny *t, const struct hop_model_config *model)
 {
     struct hop_error err = {0};
     static const int32_t lengths[] = {9, 4, 14};
-    t->model = support_tiny_config();
-    t->model.tied = tied;
+    t->model = *model;
     assert_ok(hop_weights_random(&t->model, 11, HOP_F32, &t->weights, &err));
     support_batch_random(&t->b, t->model.vocabulary, lengths, 3);
     t->b.batch.micro_batch = 2;
+}
+
+static void tiny_open(struct tiny *t, bool tied)
+{
+    struct hop_model_config model = support_tiny_config();
+    model.tied = tied;
+    tiny_open_as(t, &model);
+}
+
+/* With a bias on every projection. */
+static void tiny_open_biased(struct tiny *t)
+{
+    struct hop_model_config model = support_tiny_config();
+    model.attention_bias = model.mlp_bias = true;
+    tiny_open_as(t, &model);
 }
 
 static struct hop_stage_config tiny_config(const struct tiny *t, int32_t lo, int32_t hi,
@@ -330,26 +344,34 @@ static void check_slope(struct support_stage *s, const struct hop_batch *batch, 
     free(direction);
 }
 
+static void finite_differences(const struct tiny *t)
+{
+    for (int i = 0; i < backend_count; i++) {
+        struct support_stage s;
+        const struct hop_stage_config config = tiny_config(t, 0, 3, HOP_GRADIENT_BACKPROP);
+        support_stage_open(&s, backends[i], t->weights, &config);
+        support_random_adapters(&s, 1, 0.2f);
+        backward_once(&s, &t->b.batch, NULL, NULL);
+        struct hop_parameters *const p = hop_stage_parameters(s.stage);
+        for (size_t k = 0; k < p->count; k++) {
+            char name[HOP_TENSOR_NAME];
+            hop_parameter_name(&p->items[k], name, sizeof name);
+            check_slope(&s, &t->b.batch, NULL, p->values + p->items[k].offset,
+                        p->gradients + p->items[k].offset, p->items[k].count, name);
+        }
+        support_stage_close(&s);
+    }
+}
+
 static void test_finite_differences(void **state)
 {
     (void)state;
     static struct tiny t;
     tiny_open(&t, false);
-    for (int i = 0; i < backend_count; i++) {
-        struct support_stage s;
-        const struct hop_stage_config config = tiny_config(&t, 0, 3, HOP_GRADIENT_BACKPROP);
-        support_stage_open(&s, backends[i], t.weights, &config);
-        support_random_adapters(&s, 1, 0.2f);
-        backward_once(&s, &t.b.batch, NULL, NULL);
-        struct hop_parameters *const p = hop_stage_parameters(s.stage);
-        for (size_t k = 0; k < p->count; k++) {
-            char name[HOP_TENSOR_NAME];
-            hop_parameter_name(&p->items[k], name, sizeof name);
-            check_slope(&s, &t.b.batch, NULL, p->values + p->items[k].offset,
-                        p->gradients + p->items[k].offset, p->items[k].count, name);
-        }
-        support_stage_close(&s);
-    }
+    finite_differences(&t);
+    hop_weights_free(t.weights);
+    tiny_open_biased(&t);
+    finite_differences(&t);
     hop_weights_free(t.weights);
 }
 
@@ -416,29 +438,225 @@ static void chained(const struct tiny *t, const struct hop_ops *ops, int32_t cut
     support_stage_close(&second);
 }
 
-static void test_chained_equals_whole(void **state)
+static void chained_equals_whole(const struct tiny *t)
 {
-    (void)state;
     struct hop_error err = {0};
-    static struct tiny t;
     static float logprob[SUPPORT_TOKENS], expected[SUPPORT_TOKENS], gradients[8192];
-    tiny_open(&t, true);
     for (int i = 0; i < backend_count; i++) {
         struct support_stage s;
-        const struct hop_stage_config config = tiny_config(&t, 0, 3, HOP_GRADIENT_BACKPROP);
-        support_stage_open(&s, backends[i], t.weights, &config);
+        const struct hop_stage_config config = tiny_config(t, 0, 3, HOP_GRADIENT_BACKPROP);
+        support_stage_open(&s, backends[i], t->weights, &config);
         support_random_adapters(&s, 1, 0.2f);
-        assert_ok(hop_stage_forward(s.stage, &t.b.batch, 0, NULL, NULL, expected, &err));
-        assert_ok(hop_stage_backward(s.stage, &t.b.batch, 0, NULL, NULL, &err));
+        assert_ok(hop_stage_forward(s.stage, &t->b.batch, 0, NULL, NULL, expected, &err));
+        assert_ok(hop_stage_backward(s.stage, &t->b.batch, 0, NULL, NULL, &err));
         const struct hop_parameters *const p = hop_stage_parameters(s.stage);
         assert_true(p->total <= 8192);
         for (int32_t cut = 0; cut <= 3; cut++) {
-            chained(&t, backends[i], cut, gradients, logprob);
-            assert_true(support_error(logprob, expected, (size_t)t.b.batch.labels) < 1e-6);
+            chained(t, backends[i], cut, gradients, logprob);
+            assert_true(support_error(logprob, expected, (size_t)t->b.batch.labels) < 1e-6);
             assert_true(support_error(gradients, p->gradients, p->total) < 1e-6);
         }
         support_stage_close(&s);
     }
+}
+
+static void test_chained_equals_whole(void **state)
+{
+    (void)state;
+    static struct tiny t;
+    tiny_open(&t, true);
+    chained_equals_whole(&t);
+    hop_weights_free(t.weights);
+    tiny_open_biased(&t);
+    chained_equals_whole(&t);
+    hop_weights_free(t.weights);
+}
+
+/* Loss, adapter gradients, probes and decoding of a model. */
+struct outcome {
+    float logprob[SUPPORT_TOKENS], probed[3 * SUPPORT_TOKENS], logits[64], gradients[8192];
+};
+
+static void run_everything(const struct tiny *t, const struct hop_ops *ops, struct outcome *out)
+{
+    struct hop_error err = {0};
+    struct support_stage s;
+    struct hop_stage_config config = tiny_config(t, 0, 3, HOP_GRADIENT_BACKPROP);
+    const struct hop_probe probes[] = {{0, 1e-2f}, {1, -1e-2f}, {2, 3e-2f}};
+    const struct hop_probe_set set = {.seed = 9, .step = 3, .count = 3, .probes = probes};
+    config.cache = 32;
+    support_stage_open(&s, ops, t->weights, &config);
+    support_random_adapters(&s, 1, 0.2f);
+    assert_ok(hop_stage_forward(s.stage, &t->b.batch, 0, NULL, NULL, out->logprob, &err));
+    assert_ok(hop_stage_backward(s.stage, &t->b.batch, 0, NULL, NULL, &err));
+    assert_ok(hop_stage_decode(s.stage, t->b.ids, 9, 0, out->logits, &err));
+    const struct hop_parameters *const p = hop_stage_parameters(s.stage);
+    memcpy(out->gradients, p->gradients, p->total * sizeof *out->gradients);
+    support_stage_close(&s);
+    config = tiny_config(t, 0, 3, HOP_GRADIENT_ZEROTH_ORDER);
+    support_stage_open(&s, ops, t->weights, &config);
+    support_random_adapters(&s, 1, 0.2f);
+    assert_ok(hop_stage_probe(s.stage, &t->b.batch, &set, NULL, NULL, out->probed, &err));
+    support_stage_close(&s);
+}
+
+static size_t tiny_total(const struct tiny *t)
+{
+    const struct hop_lora_config lora = support_all_targets(3, 6);
+    return 3 * (size_t)hop_lora_block_parameters(&t->model, &lora);
+}
+
+static void compare_outcomes(const struct tiny *t, const struct outcome *a, const struct outcome *b,
+                             double bound)
+{
+    const size_t labels = (size_t)t->b.batch.labels;
+    assert_true(support_error(a->logprob, b->logprob, labels) < bound);
+    assert_true(support_error(a->probed, b->probed, 3 * labels) < bound);
+    assert_true(support_error(a->logits, b->logits, (size_t)t->model.vocabulary) < bound);
+    assert_true(support_error(a->gradients, b->gradients, tiny_total(t)) < bound);
+}
+
+/* Every backend gives the reference's numbers, and every single kind of bias changes them. */
+static void test_biases(void **state)
+{
+    (void)state;
+    static struct tiny t;
+    static struct outcome expected, found;
+    tiny_open_biased(&t);
+    run_everything(&t, hop_backend_find("reference"), &expected);
+    for (int i = 0; i < backend_count; i++) {
+        run_everything(&t, backends[i], &found);
+        compare_outcomes(&t, &found, &expected, 1e-4);
+    }
+    for (enum hop_target target = 0; target < HOP_TARGETS; target++) {
+        char name[HOP_TENSOR_NAME];
+        hop_bias_name(1, target, name);
+        float *const bias = (float *)(uintptr_t)hop_weights_find(t.weights, name)->data;
+        const int64_t last = hop_target_out(&t.model, target) - 1;
+        bias[last] += 0.5f;
+        run_everything(&t, hop_backend_find("reference"), &found);
+        bias[last] -= 0.5f;
+        if (target == HOP_K_PROJ) /* moves all scores of a head alike, but for the rotation */
+            assert_true(support_error(found.logprob, expected.logprob, 10) > 1e-7);
+        else
+            assert_true(support_error(found.logprob, expected.logprob, 10) > 1e-4);
+    }
+    struct hop_stage_config config = tiny_config(&t, 0, 1, HOP_GRADIENT_NONE);
+    const size_t with = hop_stage_bytes(&config).weights;
+    config.model.attention_bias = config.model.mlp_bias = false;
+    /* q 24, k 12, v 12, o 24, gate 44, up 44, down 24 floats, in units of 64 bytes. */
+    assert_int_equal(with - hop_stage_bytes(&config).weights, (2 + 1 + 1 + 2 + 3 + 3 + 2) * 64);
+    hop_weights_free(t.weights);
+}
+
+/* The base that dynamic NTK scaling gives a sequence of `length` tokens. */
+static double stretched_base(const struct hop_model_config *model, double length)
+{
+    const double dim = model->head_dim, factor = model->rope_factor;
+    const double grown = factor * length / model->rope_original - factor + 1;
+    return model->rope_theta * pow(grown, dim / (dim - 2));
+}
+
+/* Each sequence of a micro-batch (9, 4 and 14 tokens, original context 8) is computed as if it were
+ * alone, with the base of its own length. */
+static void dynamic_case(const struct tiny *t, const struct hop_ops *ops)
+{
+    struct hop_error err = {0};
+    static float together[3 * SUPPORT_TOKENS], alone[SUPPORT_TOKENS];
+    static struct support_batch one;
+    static const int32_t lengths[] = {9, 4, 14};
+    const struct hop_probe probes[] = {{0, 0}, {1, 0}};
+    const struct hop_probe_set set = {.seed = 9, .step = 3, .count = 2, .probes = probes};
+    struct support_stage s;
+    struct hop_stage_config config = tiny_config(t, 0, 3, HOP_GRADIENT_NONE);
+    const size_t labels = (size_t)t->b.batch.labels;
+    support_stage_open(&s, ops, t->weights, &config);
+    support_random_adapters(&s, 1, 0.2f);
+    assert_ok(hop_stage_probe(s.stage, &t->b.batch, &set, NULL, NULL, together, &err));
+    assert_true(support_error(together + labels, together, labels) < 1e-6);
+    assert_ok(hop_stage_forward(s.stage, &t->b.batch, -1, NULL, NULL, together, &err));
+    support_stage_close(&s);
+    int32_t begin = 0, label = 0;
+    for (int i = 0; i < 3; begin += lengths[i++]) {
+        config = tiny_config(t, 0, 3, HOP_GRADIENT_NONE);
+        config.model.rope_scaling = HOP_ROPE_PLAIN;
+        if (lengths[i] > 8)
+            config.model.rope_theta = stretched_base(&t->model, lengths[i]);
+        support_batch_begin(&one);
+        support_batch_add(&one, t->b.ids + begin, NULL, lengths[i]);
+        one.batch.labels = 0;
+        for (; label < t->b.batch.labels && t->b.label_row[label] < begin + lengths[i]; label++) {
+            one.label_row[one.batch.labels] = t->b.label_row[label] - begin;
+            one.label_id[one.batch.labels++] = t->b.label_id[label];
+        }
+        const int32_t first = label - one.batch.labels;
+        support_stage_open(&s, ops, t->weights, &config);
+        support_random_adapters(&s, 1, 0.2f);
+        assert_ok(hop_stage_forward(s.stage, &one.batch, -1, NULL, NULL, alone, &err));
+        assert_true(support_error(together + first, alone, (size_t)one.batch.labels) < 1e-6);
+        support_stage_close(&s);
+    }
+    assert_int_equal(label, t->b.batch.labels);
+}
+
+/* Decoding: a call's tokens turn with the base of everything so far. */
+static void dynamic_decode_case(const struct tiny *t, const struct hop_ops *ops)
+{
+    struct hop_error err = {0};
+    float logits[2][64];
+    for (int plain = 0; plain < 2; plain++) {
+        struct support_stage s;
+        struct hop_stage_config config = tiny_config(t, 0, 3, HOP_GRADIENT_NONE);
+        config.cache = 16;
+        config.limits.tokens = plain ? 14 : 4; /* pieces of one call share its length */
+        if (plain) {
+            config.model.rope_scaling = HOP_ROPE_PLAIN;
+            config.model.rope_theta = stretched_base(&t->model, 14);
+        }
+        support_stage_open(&s, ops, t->weights, &config);
+        support_random_adapters(&s, 1, 0.2f);
+        assert_ok(hop_stage_decode(s.stage, t->b.ids + 13, 14, 0, logits[plain], &err));
+        support_stage_close(&s);
+    }
+    assert_true(support_error(logits[0], logits[1], (size_t)t->model.vocabulary) < 1e-5);
+}
+
+static void test_dynamic_rope(void **state)
+{
+    (void)state;
+    static struct tiny t;
+    struct hop_model_config model = support_tiny_config();
+    model.rope_scaling = HOP_ROPE_DYNAMIC;
+    model.rope_factor = 3;
+    model.max_positions = model.rope_original = 8;
+    tiny_open_as(&t, &model);
+    for (int i = 0; i < backend_count; i++) {
+        dynamic_case(&t, backends[i]);
+        dynamic_decode_case(&t, backends[i]);
+    }
+    struct hop_ops device = *hop_backend_find("reference");
+    device.host_memory = false;
+    dynamic_case(&t, &device);
+    finite_differences(&t);
+    chained_equals_whole(&t);
+    hop_weights_free(t.weights);
+}
+
+/* The attention factor multiplies cosine and sine, in backward too. */
+static void test_yarn_gradients(void **state)
+{
+    (void)state;
+    static struct tiny t;
+    struct hop_model_config model = support_tiny_config();
+    model.rope_scaling = HOP_ROPE_YARN;
+    model.rope_factor = 4;
+    model.rope_attention = 0.8;
+    model.rope_high = 32;
+    model.rope_low = 1;
+    model.rope_original = 32;
+    tiny_open_as(&t, &model);
+    finite_differences(&t);
+    chained_equals_whole(&t);
     hop_weights_free(t.weights);
 }
 
@@ -684,6 +902,9 @@ static void test_bytes(void **state)
     config.model.tied = true;
     check_weight_bytes(&config);
     config.model.tied = false;
+    config.model.attention_bias = true;
+    check_weight_bytes(&config);
+    config.model.attention_bias = false;
     config.gradient = HOP_GRADIENT_ZEROTH_ORDER;
     config.slots = 0;
     config.probes = 4;
@@ -691,6 +912,12 @@ static void test_bytes(void **state)
     config.gradient = HOP_GRADIENT_NONE;
     config.cache = 128;
     bytes_case(&config, weights);
+    config.model.rope_scaling = HOP_ROPE_DYNAMIC;
+    config.model.rope_original = 64;
+    const size_t plain = hop_stage_bytes(&config).scratch;
+    bytes_case(&config, weights);
+    config.model.rope_scaling = HOP_ROPE_PLAIN;
+    assert_int_equal(plain - hop_stage_bytes(&config).scratch, 2 * 512 * 8 * 4);
     hop_weights_free(weights);
 }
 
@@ -787,6 +1014,9 @@ int main(void)
         cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_input_gradient),
         cmocka_unit_test(test_chained_equals_whole),
+        cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_dynamic_rope),
+        cmocka_unit_test(test_yarn_gradients),
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_probe_derivative),
         cmocka_unit_test(test_probes),

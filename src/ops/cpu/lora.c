@@ -124,6 +124,11 @@ HOP_INLINE void up_tile(const struct hop_lora_up call, enum hop_dtype dtype, con
     for (int a = 0; a < rows; a++)
         for (int b = 0; b < vectors; b++)
             sum[a][b] = hop_v_load_f32(call.c + (i + a) * call.ldc + j + b * HOP_LANES);
+    for (int b = 0; call.bias && b < vectors; b++) {
+        const hop_v16 bias = hop_v_load_f32(call.bias + j + b * HOP_LANES);
+        for (int a = 0; a < rows; a++)
+            sum[a][b] += bias;
+    }
     const float *const u = call.u + i * call.ldu;
     for (int64_t r = 0; r < call.rank; r++) {
         hop_v16 p[2];
@@ -147,6 +152,8 @@ static void up_edge(const struct hop_lora_up *call, int64_t i, int64_t j)
 {
     const int64_t count = call->n - j, at = i * call->ldy + j;
     hop_v16 sum = hop_v_load_part(call->c + i * call->ldc, HOP_F32, j, count);
+    if (call->bias)
+        sum += hop_v_load_part(call->bias, HOP_F32, j, count);
     for (int64_t r = 0; r < call->rank; r++)
         sum += call->u[i * call->ldu + r] * hop_v_load_part(call->row[r], HOP_F32, j, count);
     if (call->residual)

@@ -3,7 +3,7 @@
  * Rows are cut into chunks of at most HOP_CPU_ROWS; a thread takes a chunk through everything that
  * touches it. Where rows are too few to feed all threads, `parts` threads share a chunk and each
  * takes its columns of every product. Results of a product go to an f32 tile first, so that
- * adapters and residual are added before the only rounding. */
+ * bias, adapters and residual are added before the only rounding. */
 #include <string.h>
 
 #include "ops/cpu/cpu.h"
@@ -222,7 +222,7 @@ static hop_status forward_projection(const struct plan *plan, struct hop_cpu_thr
     float *const tile = (float *)(void *)(thread->scratch + plan->tile);
     const float **const pointer = (const float **)(void *)(thread->scratch + plan->pointers);
     const int64_t out = p->weight->out;
-    const bool direct = plan->dtype == HOP_F32 && !p->lora && !residual;
+    const bool direct = plan->dtype == HOP_F32 && !p->lora && !p->bias && !residual;
     const struct tiles tiles = tiles_of(plan, out, part);
     if (p->lora)
         adapter_down(plan, p, chunk, x, part == 0, u);
@@ -243,6 +243,7 @@ static hop_status forward_projection(const struct plan *plan, struct hop_cpu_thr
                                  .ldu = rank_of(p),
                                  .c = tile,
                                  .ldc = n,
+                                 .bias = p->bias ? p->bias + j : NULL,
                                  .residual = residual ? (const char *)residual + at : NULL,
                                  .y = (char *)p->y + at,
                                  .ldy = out};

@@ -1,4 +1,6 @@
-/* Reference projections: y = x W^T [+ residual] [+ scale (x A^T) B^T], and their gradients. */
+/* Reference projections: y = x W^T [+ bias] [+ residual] [+ scale (x A^T) B^T], and their
+ * gradients.
+ */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -41,6 +43,8 @@ static void forward_row(enum hop_dtype dtype, int64_t rows, int64_t row, const v
         adapter_down(dtype, p->lora, rows, in, row, x, u);
     for (int64_t o = 0; o < out; o++) {
         double sum = residual ? LOAD(residual, row * out + o) : 0.0;
+        if (p->bias)
+            sum += (double)p->bias[o];
         for (int64_t j = 0; j < in; j++)
             sum += LOAD(x, row * in + j) * LOAD(p->weight->data, o * in + j);
         if (p->lora)
