@@ -17,6 +17,8 @@ static const struct {
     {"tokenize", "hybridop tokenize", "text to token ids and back", hop_cmd_tokenize},
     {"score", "hybridop score", "official metrics of predictions that exist already",
      hop_cmd_score},
+    {"data", "hybridop data", "look at a job's rows before training: `hybridop data check JOB`",
+     hop_cmd_data},
     {"devices", "hybridop devices", "backends and what they can do on this machine",
      hop_cmd_devices},
     {"worker", "hybridop worker", NULL, hop_cmd_worker},
