@@ -146,6 +146,7 @@ static void make_plan(struct bench *b, const struct setting *s, struct hop_plan 
                                            .hi = i + 1,
                                            .sample_hi = 1,
                                            .tensor_hi = 1,
+                                           .micro_hi = 1,
                                            .gradient = i < s->bp_free ? HOP_GRADIENT_ZEROTH_ORDER
                                                                       : HOP_GRADIENT_BACKPROP};
     }

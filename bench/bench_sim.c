@@ -89,6 +89,7 @@ static void create(struct bench *b)
             .hi = (i + 1) * BLOCKS_A_STAGE,
             .sample_hi = 1,
             .tensor_hi = 1,
+            .micro_hi = 1,
             .gradient = i < b->size->bp_free ? HOP_GRADIENT_ZEROTH_ORDER : HOP_GRADIENT_BACKPROP};
     check(b, hop_cost_create(b->plan.blocks, stages, &b->cost, &b->err));
     fill_cost(b);

@@ -228,6 +228,7 @@ static void free_buffers(struct hop_coordinator *c)
     free(c->predicted);
     free(c->answers);
     free(c->clock_offset);
+    free(c->late);
 }
 
 static void free_coordinator(struct hop_coordinator *c)

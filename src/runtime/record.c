@@ -198,6 +198,8 @@ static hop_status save_summary(struct hop_coordinator *c, struct hop_error *err)
         json_object_set_new(summary, "eval_before", hop_evaluation_json(&c->before, ""));
         json_object_set_new(summary, "eval_after", hop_evaluation_json(&c->after, ""));
     }
+    if (hop_coordinator_time_scale(c) > 0)
+        json_object_set_new(summary, "emulation", hop_coordinator_emulation_json(c));
     HOP_TRY_DONE(hop_json_save(path, summary, err));
 done:
     json_decref(summary);
@@ -216,6 +218,7 @@ hop_status hop_coordinator_finish(struct hop_coordinator *c, struct hop_error *e
     if (c->mode == HOP_RUN_TRAIN) {
         HOP_TRY_DONE(save_trace(c, &timeline, err));
         HOP_TRY_DONE(save_summary(c, err));
+        HOP_TRY_DONE(hop_coordinator_warn_of_lateness(c, err));
     }
 done:
     hop_timeline_free(&timeline);

@@ -9,7 +9,8 @@
 /* What one micro-batch costs in a stage. */
 struct stage {
     double forward, backward, probe, last_probe, step;
-    double end; /* the STEP behind the last gradient: of the first BP-capable stage, else 0 */
+    double end;   /* the STEP behind the last gradient: of the first BP-capable stage, else 0 */
+    int32_t kept; /* micro-batches, at most; 0: BP-free */
 };
 
 /* What one micro-batch costs on the way over a cut. */
@@ -17,18 +18,31 @@ struct hop {
     double send, send_back, send_probe, send_last_probe;
 };
 
+/* Behind a state with `size` BP-capable devices at most the others can follow. */
+static int32_t kept_by(const struct hop_line_bound *bound, int32_t state, int32_t type, int32_t lo,
+                       int32_t hi)
+{
+    const struct hop_pipeline *const pipeline = bound->pipeline;
+    const int32_t devices = pipeline->devices - pipeline->front_devices;
+    const int32_t stages = devices - bound->order->size[state] + 1;
+    return hop_pipeline_kept(pipeline, type, lo, hi,
+                             hop_in_flight_most(stages, 0, pipeline->micro_batches));
+}
+
 /* The stage that follows `state`. */
 static struct stage stage_of(const struct hop_line_bound *bound, int32_t state, int32_t type,
                              int32_t lo, int32_t hi)
 {
     const struct hop_device_type *const t = &bound->pipeline->types[type];
     const double step = hop_sum(t->step, lo, hi);
+    const int32_t to = bound->order->next[state * bound->order->types + type];
     return (struct stage){.forward = hop_sum(t->forward, lo, hi),
                           .backward = hop_sum(t->backward, lo, hi),
                           .probe = bound->probed ? hop_sum(t->probe, lo, hi) : 0,
                           .last_probe = bound->probed ? hop_sum(t->last_probe, lo, hi) : 0,
                           .step = step,
-                          .end = t->bp && state < bound->order->fronts ? step : 0};
+                          .end = t->bp && state < bound->order->fronts ? step : 0,
+                          .kept = t->bp ? kept_by(bound, to, type, lo, hi) : 0};
 }
 
 static struct hop hop_of(const struct hop_line_bound *bound, int32_t cut, double latency,
@@ -61,22 +75,12 @@ static struct hop hop_between(const struct hop_line_bound *bound, int32_t cut, i
                   back ? bound->seconds_per_byte[to * n + from] : 0);
 }
 
-/* From a stage to whichever comes next. */
+/* From a stage to whichever comes next; the order must let something come next. */
 static struct hop hop_behind(const struct hop_line_bound *bound, int32_t cut, int32_t from)
 {
     const bool back = !is_front(bound, from);
     return hop_of(bound, cut, bound->least_latency[from], bound->least_seconds[from],
                   back ? bound->back_latency[from] : 0, back ? bound->back_seconds[from] : 0);
-}
-
-/* Forwards that a BP-capable stage cannot run before its first backward: only in_flight are kept.
- * Behind a state with `size` BP-capable devices at most the others can follow. */
-static double late_forwards(const struct hop_line_bound *bound, int32_t state)
-{
-    const struct hop_pipeline *const pipeline = bound->pipeline;
-    const int32_t most = pipeline->devices - pipeline->front_devices;
-    const int32_t stages = most - bound->order->size[state] + 1;
-    return pipeline->micro_batches - hop_in_flight_most(stages, 0, pipeline->micro_batches);
 }
 
 static double work_of(const struct hop_line_bound *bound, const struct stage *stage)
@@ -85,27 +89,42 @@ static double work_of(const struct hop_line_bound *bound, const struct stage *st
 }
 
 /* From the arrival of the first micro-batch at a BP-capable stage: its forward, all its backwards,
- * and the forwards that had to wait; without the way that the first micro-batch has to the head and
- * back. */
-static double turn_of(const struct hop_line_bound *bound, const struct stage *stage, int32_t state)
+ * and the forwards that had to wait for the first of them; without the way that the first
+ * micro-batch has to the head and back. */
+static double turn_of(const struct hop_line_bound *bound, const struct stage *stage)
 {
-    return stage->forward + bound->pipeline->micro_batches * stage->backward +
-           late_forwards(bound, state) * stage->forward;
+    const int32_t turns = bound->pipeline->micro_batches, late = turns - stage->kept;
+    return (1 + late) * stage->forward + turns * stage->backward;
+}
+
+/* A stage that keeps k micro-batches forwards number i + k after the backward of number i: so many
+ * times a micro-batch must go all the way to the head and back. */
+static double rounds_of(const struct hop_line_bound *bound, const struct stage *stage)
+{
+    return (double)((bound->pipeline->micro_batches - 1) / stage->kept + 1);
+}
+
+/* What the rounds take on the stage itself: then the backwards after the last round's first. */
+static double round_rest_of(const struct hop_line_bound *bound, const struct stage *stage)
+{
+    const int32_t more = (bound->pipeline->micro_batches - 1) % stage->kept;
+    return rounds_of(bound, stage) * (stage->forward + stage->backward) + more * stage->backward;
 }
 
 /* What the stage itself takes, `way` being that of a micro-batch behind it. Its STEP is left out
  * where the backwards below it are added to the load. */
-static double load_own(const struct hop_line_bound *bound, const struct stage *stage, int32_t to,
-                       double way)
+static double load_own(const struct hop_line_bound *bound, const struct stage *stage, double way)
 {
     const double after = bound->probed ? stage->step : stage->end;
-    return fmax(work_of(bound, stage) + after, turn_of(bound, stage, to) + way + stage->end);
+    const double turn = turn_of(bound, stage) + way;
+    const double rounds = rounds_of(bound, stage) * way + round_rest_of(bound, stage);
+    return fmax(work_of(bound, stage) + after, fmax(turn, rounds) + stage->end);
 }
 
 /* Relative to the arrival at the stage, like load. A backward tail of probed lines is left out: it
  * may end before the last probe's way does, which gets shorter behind every stage. */
 static double load_behind(const struct hop_line_bound *bound, const struct stage *stage,
-                          const struct hop *hop, int32_t type, int32_t to, int32_t at)
+                          const struct hop *hop, int32_t type, int32_t at)
 {
     const int32_t turns = bound->pipeline->micro_batches;
     const double next = stage->forward + hop->send + bound->load[at];
@@ -117,7 +136,7 @@ static double load_behind(const struct hop_line_bound *bound, const struct stage
     }
     const double way = hop->send + hop->send_back + bound->path[at];
     const double tail = bound->probed ? 0 : stage->backward + hop->send_back + stage->end;
-    return fmax(next + tail, load_own(bound, stage, to, way));
+    return fmax(next + tail, load_own(bound, stage, way));
 }
 
 static void keep_least(double *least, double value)
@@ -136,13 +155,13 @@ static void relax(struct hop_line_bound *bound, int32_t state, int32_t lo, int32
     if (isinf(bound->load[at]))
         return;
     if (hi == blocks) {
-        keep_least(&bound->load[here], load_own(bound, &stage, to, 0));
+        keep_least(&bound->load[here], load_own(bound, &stage, 0));
         keep_least(&bound->path[here], stage.forward + stage.backward + stage.end);
         keep_least(&bound->drain[here], stage.last_probe);
         return;
     }
     const struct hop hop = hop_behind(bound, hi, type);
-    keep_least(&bound->load[here], load_behind(bound, &stage, &hop, type, to, at));
+    keep_least(&bound->load[here], load_behind(bound, &stage, &hop, type, at));
     keep_least(&bound->path[here], stage.forward + stage.backward + stage.end + hop.send +
                                        hop.send_back + bound->path[at]);
     keep_least(&bound->drain[here], stage.last_probe + hop.send_last_probe + bound->drain[at]);
@@ -256,6 +275,7 @@ static void cross(const struct hop_line_bound *bound, const struct hop *hop,
     line->ready += hop->send;
     line->path += hop->send + hop->send_back;
     line->turn += hop->send + hop->send_back;
+    line->round_way += hop->send + hop->send_back;
     line->below += hop->send_back;
 }
 
@@ -266,16 +286,58 @@ static void add_front(const struct hop_line_bound *bound, const struct stage *st
     line->turn = 0;
 }
 
-static void add_back(const struct hop_line_bound *bound, const struct stage *stage,
-                     struct hop_line_start *line, double drain_behind)
+/* The least that follows a start: ways of a micro-batch and of the last PROBE. */
+struct rest {
+    double way, drain;
+};
+
+static struct rest rest_of(const struct hop_line_bound *bound, const struct hop_line_start *line)
 {
-    const double tail = bound->probed ? fmin(line->below, drain_behind) : line->below;
+    const int32_t blocks = bound->pipeline->blocks;
+    const int32_t at = line->state * (blocks + 1) + line->cut;
+    if (line->cut == blocks || line->last < 0)
+        return (struct rest){bound->path[at], bound->probed ? bound->drain[at] : 0};
+    const struct hop hop = hop_behind(bound, line->cut, line->last);
+    return (struct rest){.way = hop.send + hop.send_back + bound->path[at],
+                         .drain = bound->probed ? hop.send_last_probe + bound->drain[at] : 0};
+}
+
+static double rounds_end(const struct hop_line_start *line, double way)
+{
+    return line->round_rest + line->rounds * (line->round_way + way);
+}
+
+/* Of this stage and the one remembered, keeps the one whose rounds take longer. */
+static void add_rounds(const struct hop_line_bound *bound, const struct stage *stage, double way,
+                       struct hop_line_start *line)
+{
+    line->round_way += stage->forward + stage->backward;
+    const struct hop_line_start own = {.rounds = rounds_of(bound, stage),
+                                       .round_rest =
+                                           line->ready + round_rest_of(bound, stage) + line->below};
+    if (rounds_end(&own, way) <= rounds_end(line, way))
+        return;
+    line->rounds = own.rounds;
+    line->round_rest = own.round_rest;
+    line->round_way = 0;
+}
+
+/* Before ready and below count the stage itself. */
+static void add_back(const struct hop_line_bound *bound, const struct stage *stage,
+                     const struct rest *rest, struct hop_line_start *line)
+{
+    line->below += stage->end;
+    line->path += stage->end;
+    const double drain = rest->drain + line->derivative;
+    const double tail = bound->probed ? fmin(line->below, drain) : line->below;
     line->drain += stage->last_probe;
     line->settled =
         fmax(line->settled, line->ready + work_of(bound, stage) + fmax(tail, stage->step));
     line->turn = fmax(line->turn + stage->forward + stage->backward,
-                      line->ready + turn_of(bound, stage, line->state) + line->below);
+                      line->ready + turn_of(bound, stage) + line->below);
+    add_rounds(bound, stage, rest->way, line);
     line->below += stage->backward;
+    line->path += stage->backward;
 }
 
 struct hop_line_start hop_line_extend(const struct hop_line_bound *bound,
@@ -283,52 +345,43 @@ struct hop_line_start hop_line_extend(const struct hop_line_bound *bound,
 {
     struct hop_line_start line = *start;
     const struct stage stage = stage_of(bound, start->state, type, start->cut, hi);
-    const int32_t blocks = bound->pipeline->blocks;
-    line.state = bound->order->next[start->state * bound->order->types + type];
     if (start->last >= 0) {
         const struct hop hop = hop_between(bound, start->cut, start->last, type);
         cross(bound, &hop, &stage, &line);
     }
-    double drain_behind = 0;
-    if (bound->probed && hi < blocks)
-        drain_behind = hop_behind(bound, hi, type).send_last_probe +
-                       bound->drain[line.state * (blocks + 1) + hi];
-    drain_behind += line.derivative;
+    line.state = bound->order->next[start->state * bound->order->types + type];
+    line.cut = hi;
+    line.last = type;
     if (is_front(bound, type)) {
         line.derivative = fmax(line.derivative, bound->derivative[type] + stage.step);
         add_front(bound, &stage, &line);
     } else {
-        line.below += stage.end;
-        line.path += stage.end;
-        add_back(bound, &stage, &line, drain_behind);
+        const struct rest rest = rest_of(bound, &line);
+        add_back(bound, &stage, &rest, &line);
     }
     line.ready += stage.forward;
-    line.path += stage.forward + (is_front(bound, type) ? 0 : stage.backward);
+    line.path += stage.forward;
     line.slowest = fmax(line.slowest, stage.forward);
-    line.cut = hi;
-    line.last = type;
     return line;
 }
 
 double hop_line_seconds(const struct hop_line_bound *bound, const struct hop_line_start *start)
 {
     const int32_t blocks = bound->pipeline->blocks;
-    const int32_t at = start->state * (blocks + 1) + start->cut;
-    const bool open = start->cut < blocks;
-    if (isinf(bound->load[at]))
+    const double load = bound->load[start->state * (blocks + 1) + start->cut];
+    if (isinf(load))
         return INFINITY;
-    struct hop hop = {0};
-    if (open && start->last >= 0)
-        hop = hop_behind(bound, start->cut, start->last);
-    const double way = hop.send + hop.send_back + bound->path[at];
+    const struct rest rest = rest_of(bound, start);
     const double waits = (bound->pipeline->micro_batches - 1) * start->slowest;
-    double seconds = fmax(start->settled, start->path + way + waits);
-    seconds = fmax(seconds, start->turn + way);
+    double seconds = fmax(start->settled, start->path + rest.way + waits);
+    seconds = fmax(seconds, fmax(start->turn + rest.way, rounds_end(start, rest.way)));
     if (bound->probed)
-        seconds = fmax(seconds,
-                       start->drain + hop.send_last_probe + bound->drain[at] + start->derivative);
-    if (!open)
+        seconds = fmax(seconds, start->drain + rest.drain + start->derivative);
+    if (start->cut == blocks)
         return seconds;
+    struct hop hop = {0};
+    if (start->last >= 0)
+        hop = hop_behind(bound, start->cut, start->last);
     const double tail = bound->probed ? 0 : start->below + hop.send_back;
-    return fmax(seconds, start->ready + hop.send + tail + bound->load[at]);
+    return fmax(seconds, start->ready + hop.send + tail + load);
 }

@@ -31,7 +31,10 @@ struct hop_line_start {
     double slowest; /* forward */
     double drain;   /* the last stage ends its last PROBE, at least */
     double derivative; /* from the head's last PROBE to the last STEP of a BP-free stage */
-    double turn;    /* a stage ends its backwards, if the head turned the first micro-batch here */
+    double turn; /* a stage ends its backwards, if the head turned the first micro-batch here */
+    /* A stage that keeps few micro-batches ends its backwards after `rounds` times the way behind
+     * it and `round_rest`, at least; of the stage that seems to take longest. */
+    double rounds, round_rest, round_way;
     double settled; /* largest bound that does not depend on what follows */
 };
 

@@ -117,20 +117,38 @@ static void vary_pair(struct climb *climb, int32_t a, int32_t b)
     swap_devices(climb, a, b, true);
 }
 
-hop_status hop_line_climb(struct hop_line_search *search, struct hop_error *err)
+static void climb_up(struct climb *climb)
 {
-    struct climb climb = {.search = search, .improved = search->count > 0};
-    struct hop_run *lines;
-    const size_t most = (size_t)search->pipeline->devices;
-    HOP_TRY(hop_calloc(&lines, 2 * most, sizeof *lines, err));
-    climb.from = lines;
-    climb.trial = lines + most;
-    while (climb.improved && search->left->tasks > 0) {
-        climb.improved = false;
-        memcpy(climb.from, search->runs, (size_t)search->count * sizeof *climb.from);
+    struct hop_line_search *const search = climb->search;
+    climb->improved = search->count > 0;
+    while (climb->improved && search->left->tasks > 0) {
+        climb->improved = false;
+        memcpy(climb->from, search->runs, (size_t)search->count * sizeof *climb->from);
         for (int32_t a = 0; a < search->count; a++)
             for (int32_t b = a + 1; b < search->count; b++)
-                vary_pair(&climb, a, b);
+                vary_pair(climb, a, b);
+    }
+}
+
+hop_status hop_line_climb(struct hop_line_search *search, const struct hop_run *runs, int32_t count,
+                          struct hop_error *err)
+{
+    const size_t most = (size_t)search->pipeline->devices;
+    struct hop_line_search local = *search;
+    struct climb climb = {.search = &local};
+    struct hop_run *lines;
+    HOP_TRY(hop_calloc(&lines, 3 * most, sizeof *lines, err));
+    climb.from = lines;
+    climb.trial = lines + most;
+    local.runs = lines + 2 * most;
+    local.count = 0;
+    local.seconds = INFINITY;
+    hop_line_offer(&local, runs, count);
+    climb_up(&climb);
+    if (local.seconds < search->seconds * (1 - HOP_PLAN_TIE)) {
+        search->seconds = local.seconds;
+        search->count = local.count;
+        memcpy(search->runs, local.runs, (size_t)local.count * sizeof *local.runs);
     }
     free(lines);
     return HOP_OK;

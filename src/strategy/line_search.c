@@ -99,7 +99,8 @@ static hop_status grow_type(struct front *front, int32_t parent, int32_t type,
     return HOP_OK;
 }
 
-static void simulate(struct front *front, int32_t leaf)
+/* A line that wins is a new place to climb from. */
+static hop_status simulate(struct front *front, int32_t leaf, struct hop_error *err)
 {
     int32_t count = 0;
     for (int32_t n = leaf; front->nodes[n].parent >= 0; n = front->nodes[n].parent)
@@ -110,17 +111,17 @@ static void simulate(struct front *front, int32_t leaf)
         front->runs[--i] =
             (struct hop_run){line->last, front->nodes[front->nodes[n].parent].line.cut, line->cut};
     }
-    hop_line_offer(front->search, front->runs, count);
+    if (!hop_line_offer(front->search, front->runs, count))
+        return HOP_OK;
+    return hop_line_climb(front->search, front->runs, count, err);
 }
 
 static hop_status step(struct front *front, struct hop_error *err)
 {
     const struct hop_line_search *const search = front->search;
     const int32_t n = pop(front);
-    if (front->nodes[n].line.cut == search->pipeline->blocks) {
-        simulate(front, n);
-        return HOP_OK;
-    }
+    if (front->nodes[n].line.cut == search->pipeline->blocks)
+        return simulate(front, n, err);
     for (int32_t type = 0; type < search->order->types; type++)
         HOP_TRY(grow_type(front, n, type, err));
     return HOP_OK;

@@ -40,10 +40,12 @@ bool hop_line_offer(struct hop_line_search *search, const struct hop_run *runs, 
 double hop_line_judge(const struct hop_line_search *search, const struct hop_run *runs,
                       int32_t count);
 
-/* Offers a line that follows the bounds, where there is any line. */
+/* Moves blocks and swaps devices of a line until neither makes it better, and keeps the result if
+ * it beats the best line. */
+hop_status hop_line_climb(struct hop_line_search *search, const struct hop_run *runs, int32_t count,
+                          struct hop_error *err);
+/* Climbs from several lines that follow the bounds. */
 hop_status hop_line_seed(struct hop_line_search *search, struct hop_error *err);
-/* Improves the best line by moving blocks and swapping devices until neither helps. */
-hop_status hop_line_climb(struct hop_line_search *search, struct hop_error *err);
 /* Improves the best line and `proved` until they meet or the effort is spent. first_only: also
  * stops at the first line that beats the `seconds` it began with. */
 hop_status hop_line_prove(struct hop_line_search *search, bool first_only, struct hop_error *err);

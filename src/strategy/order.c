@@ -38,6 +38,7 @@ static hop_status sets(const struct hop_device_type *types, int32_t count, int64
                        struct hop_order *out, struct hop_error *err)
 {
     HOP_TRY(create(states, count, out, err));
+    out->exhaustive = true;
     for (int32_t s = 0; s < out->states; s++) {
         int32_t weight = 1, rest = s, missing = 0;
         for (int32_t t = 0; t < count; t++) {
@@ -74,23 +75,28 @@ static void by_speed(const struct hop_device_type *types, int32_t count, int32_t
     }
 }
 
-/* State 0, and one for every last position and number of devices that stand. */
+/* State 0, and one for every last position. Where devices may be passed over and must be counted,
+ * one for every last position and number of devices that stand; otherwise those count as standing.
+ */
 static hop_status chain(const struct hop_device_type *types, int32_t count, int32_t devices,
                         int32_t blocks, bool all, bool backward, struct hop_order *out,
                         struct hop_error *err)
 {
+    const int32_t counted = backward && !all ? devices : 1;
     int32_t *line;
     HOP_TRY(hop_calloc(&line, (size_t)devices, sizeof *line, err));
     by_speed(types, count, blocks, backward, line);
-    const hop_status status = create(1 + (int64_t)devices * devices, count, out, err);
+    const hop_status status = create(1 + (int64_t)devices * counted, count, out, err);
     for (int32_t s = 0; status == HOP_OK && s < out->states; s++) {
-        const int32_t from = s ? (s - 1) / devices + 1 : 0;
-        out->size[s] = s ? (s - 1) % devices + 1 : 0;
+        const int32_t from = s ? (s - 1) / counted + 1 : 0;
+        const int32_t more = s && counted > 1 ? (s - 1) % counted + 1 : 0;
+        const int32_t end = all && from < devices ? from + 1 : devices;
+        out->size[s] = counted > 1 ? more : from;
         out->missing[s] = all ? devices - from : 0;
         out->complete[s] = !out->missing[s];
-        const int32_t end = all && from < devices ? from + 1 : devices;
-        for (int32_t i = from; out->size[s] < devices && i < end; i++)
-            out->next[s * count + line[i]] = 1 + i * devices + out->size[s];
+        for (int32_t i = from; more < devices && i < end; i++)
+            if (out->next[s * count + line[i]] < 0)
+                out->next[s * count + line[i]] = 1 + i * counted + more;
     }
     free(line);
     return status;
@@ -154,6 +160,7 @@ hop_status hop_order_line(const struct hop_pipeline *pipeline, bool all, bool fr
     HOP_TRY_DONE(hop_order_class(pipeline, 0, front ? fronts : 0, all, false, &first, err));
     HOP_TRY_DONE(hop_order_class(pipeline, fronts, backs, all, false, &second, err));
     HOP_TRY_DONE(create((int64_t)first.states + second.states - 1, fronts + backs, out, err));
+    out->exhaustive = first.exhaustive && second.exhaustive;
     out->fronts = first.states;
     copy_front(&first, second.missing[0] > 1 ? second.missing[0] : 1, out);
     copy_back(&first, &second, front, out);

@@ -9,16 +9,17 @@
 struct hop_order {
     int32_t states, types;
     int32_t fronts;   /* of a whole line: states [0, fronts) have no BP-capable device */
+    bool exhaustive;  /* are all orders of the devices there? */
     int32_t *next;    /* (states, types) state after adding a device of the type, or -1 */
-    int32_t *size;    /* (states) devices of the class that stand */
+    int32_t *size;    /* (states) devices of the class that stand, or can no longer do */
     bool *complete;   /* (states) may the line end here? */
     int32_t *missing; /* (states) devices that must still be added, at least */
 };
 
 /* A state of a class (BP-free or BP-capable) is a set of devices; equal devices are counted, not
- * told apart. Where states x blocks^2 exceed this (with 28 blocks: above 12 different devices) the
+ * told apart. Where states x blocks^2 exceed this (with 28 blocks: above 11 different devices) the
  * devices of the class stand in one order only, fastest first, and planners are no longer exact. */
-enum { HOP_ORDER_WORK = 1 << 22 };
+enum { HOP_ORDER_WORK = 1 << 21 };
 
 /* Lines of the types [first, first + types) of one class. all: complete is only the line of all
  * devices; otherwise any, the empty one too. `backward` lines up from the last device: it matters

@@ -68,7 +68,6 @@ done:
     return status;
 }
 
-/* Local search may pass through lines that are worse than what must be beaten in the end. */
 static hop_status search_line(struct hop_line_search *search, bool first_only,
                               struct hop_error *err)
 {
@@ -78,15 +77,8 @@ static hop_status search_line(struct hop_line_search *search, bool first_only,
         search->proved = beat;
         return HOP_OK;
     }
-    search->seconds = INFINITY;
     HOP_TRY(hop_line_seed(search, err));
-    HOP_TRY(hop_line_climb(search, err));
-    const bool found = search->seconds < beat * (1 - HOP_PLAN_TIE);
-    if (!found) {
-        search->seconds = beat;
-        search->count = 0;
-    }
-    if (found && first_only)
+    if (first_only && search->count)
         return HOP_OK;
     return hop_line_prove(search, first_only, err);
 }
@@ -113,6 +105,8 @@ static hop_status search_kind(struct workshop *shop, bool all, bool front, bool 
     search->order = &order;
     search->bound = &bound;
     HOP_TRY_DONE(search_line(search, first_only, err));
+    if (!order.exhaustive)
+        search->proved = NAN;
     shop->left.tasks -= share.tasks - left.tasks;
     shop->left.starts -= share.starts - left.starts;
     shop->left.simulations += left.simulations;
@@ -125,7 +119,8 @@ done:
 
 static void keep(const struct hop_line_search *search, struct hop_outcome *outcome)
 {
-    outcome->bound = fmin(outcome->bound, search->proved);
+    outcome->bound =
+        search->proved < outcome->bound || isnan(search->proved) ? search->proved : outcome->bound;
     if (!search->count)
         return;
     outcome->seconds = search->seconds;

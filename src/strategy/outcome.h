@@ -8,7 +8,7 @@ struct hop_outcome {
     struct hop_run *runs; /* (devices of the pipeline) */
     int32_t count;        /* 0: nothing fits */
     double seconds;       /* of the objective */
-    double bound;         /* no runs are better */
+    double bound;         /* no runs are better; NAN: not every order could be looked at */
     double all_seconds;   /* the best with every device, where the runs leave some out; else NAN */
     struct hop_line_effort spent;
 };

@@ -56,6 +56,7 @@ void hop_plan_add_stage(struct hop_plan *plan, int32_t device, int32_t lo, int32
                                                       .hi = hi,
                                                       .sample_hi = 1,
                                                       .tensor_hi = 1,
+                                                      .micro_hi = 1,
                                                       .gradient = gradient};
     plan->part_count++;
 }

@@ -1,5 +1,6 @@
 #include "strategy/pipeline.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,10 +137,17 @@ static void place_type(struct hop_pipeline *pipeline, int32_t t, int32_t *longes
     type->longest = longest + (size_t)t * stride;
 }
 
+/* No stage keeps more, by either objective. */
+static int32_t most_kept(const struct hop_pipeline *pipeline)
+{
+    const int32_t most = 2 * (pipeline->devices - pipeline->front_devices) - 1;
+    return most < pipeline->micro_batches ? most : pipeline->micro_batches;
+}
+
 static hop_status add_types(struct hop_pipeline *pipeline, struct hop_error *err)
 {
     const size_t devices = (size_t)pipeline->cost->device_count, blocks = (size_t)pipeline->blocks;
-    const size_t stride = (devices + 1) * blocks;
+    const size_t stride = 2 * devices * blocks; /* up to 2 G - 1 are kept */
     HOP_TRY(hop_calloc(&pipeline->types, devices, sizeof *pipeline->types, err));
     HOP_TRY(hop_calloc(&pipeline->storage, devices * ROWS * (blocks + 1), sizeof *pipeline->storage,
                        err));
@@ -153,7 +161,7 @@ static hop_status add_types(struct hop_pipeline *pipeline, struct hop_error *err
         place_type(pipeline, t, pipeline->indices + devices * devices, stride);
         sum_figures(pipeline, &pipeline->types[t]);
         fill_longest(pipeline, &pipeline->types[t],
-                     pipeline->types[t].bp ? pipeline->devices - pipeline->front_devices : 0);
+                     pipeline->types[t].bp ? most_kept(pipeline) : 0);
     }
     return HOP_OK;
 }
@@ -198,6 +206,19 @@ bool hop_pipeline_fits(const struct hop_pipeline *pipeline, int32_t type, int32_
     return lo == 0 && hi == pipeline->blocks &&
            hop_cost_memory(pipeline->cost, device, lo, hi, kept) <=
                pipeline->cost->devices[device].memory;
+}
+
+int32_t hop_pipeline_kept(const struct hop_pipeline *pipeline, int32_t type, int32_t lo, int32_t hi,
+                          int32_t most)
+{
+    const struct hop_cost_device *const device =
+        &pipeline->cost->devices[pipeline->types[type].devices[0]];
+    if (isinf(device->memory))
+        return most;
+    int32_t kept = most;
+    while (kept > 1 && !hop_pipeline_fits(pipeline, type, lo, hi, kept))
+        kept--;
+    return kept;
 }
 
 void hop_pipeline_fill(const struct hop_pipeline *pipeline, const struct hop_run *runs,

@@ -53,6 +53,10 @@ static inline double hop_sum(const double *running, int32_t lo, int32_t hi)
 bool hop_pipeline_fits(const struct hop_pipeline *pipeline, int32_t type, int32_t lo, int32_t hi,
                        int32_t kept);
 
+/* The most micro-batches up to `most` that such a part can keep; it must be able to keep 1. */
+int32_t hop_pipeline_kept(const struct hop_pipeline *pipeline, int32_t type, int32_t lo, int32_t hi,
+                          int32_t most);
+
 /* Writes the runs as the parts of a plan begun by hop_plan_begin(); not priced. */
 void hop_pipeline_fill(const struct hop_pipeline *pipeline, const struct hop_run *runs,
                        int32_t count, struct hop_plan *plan);

@@ -122,11 +122,11 @@ static void copy_device(struct hop_cost_table *cost, int32_t to, int32_t from)
     a->memory = b->memory;
 }
 
-/* One network for all, or every pair its own. */
+/* One network for all, or every pair its own. Boundary tensors are far larger than derivatives. */
 static void random_links(struct hop_cost_table *cost, uint64_t *state)
 {
     const bool same = support_between(state, 0, 1);
-    const double latency = uniform(state, 0, 0.3), bandwidth = uniform(state, 0.5, 4);
+    const double latency = uniform(state, 0, 0.3), bandwidth = uniform(state, 0.5e6, 4e6);
     const int32_t n = cost->device_count;
     cost->half_duplex = support_between(state, 0, 3) == 0;
     cost->shared_nic = support_between(state, 0, 3) == 0;
@@ -134,10 +134,10 @@ static void random_links(struct hop_cost_table *cost, uint64_t *state)
         if (i / n == i % n)
             continue;
         cost->latency[i] = same ? latency : uniform(state, 0, 0.3);
-        cost->bandwidth[i] = same ? bandwidth : uniform(state, 0.5, 4);
+        cost->bandwidth[i] = same ? bandwidth : uniform(state, 0.5e6, 4e6);
     }
     for (int32_t b = 0; b + 1 < cost->blocks; b++)
-        cost->boundary_bytes[b] = uniform(state, 0.2, 1.5);
+        cost->boundary_bytes[b] = uniform(state, 0.2e6, 1.5e6);
 }
 
 /* Lines of n devices, `bp_free` of them BP-free, that use all of them or any. */
@@ -305,6 +305,7 @@ static void add_part(struct brute *brute, int32_t device, int32_t lo, int32_t hi
         .hi = hi,
         .sample_hi = 1,
         .tensor_hi = 1,
+        .micro_hi = 1,
         .gradient = brute->cost->devices[device].bp ? HOP_GRADIENT_BACKPROP : brute->front};
     plan->part_count++;
 }

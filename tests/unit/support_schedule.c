@@ -44,6 +44,7 @@ struct hop_plan support_plan(int32_t parts, const int32_t *devices,
                                           .hi = p + 1,
                                           .sample_hi = 1,
                                           .tensor_hi = 1,
+                                          .micro_hi = 1,
                                           .gradient = gradients[p],
                                           .forward_seconds = 1,
                                           .memory_limit = INFINITY};

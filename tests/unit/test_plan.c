@@ -186,6 +186,7 @@ static void json_follows_the_contract(void **state)
     assert_string_equal(
         text, "{\"device\":\"npu1\",\"pipeline\":0,\"stage\":1,\"blocks\":[1,2],"
               "\"gradient\":\"zeroth-order\",\"sample_share\":[0.0,1.0],\"tensor\":[0.0,1.0],"
+              "\"micro_share\":[0.0,1.0],"
               "\"in_flight\":0,\"forward_seconds\":1.0,\"memory_bytes\":0.0,\"memory_limit\":null,"
               "\"samples\":[0,2]}");
     assert_true(json_is_true(json_object_get(object, "feasible")));

@@ -13,6 +13,7 @@
 
 #include "schedule/price.h"
 #include "strategy/closed_forms.h"
+#include "strategy/line_bound.h"
 #include "strategy/predict.h"
 #include "strategy/strategy.h"
 #include "support_planner.h"
@@ -309,6 +310,108 @@ static void large_plans_beat_random_ones(void **state)
     assert_true(planned >= CLUSTERS / 2);
 }
 
+static int32_t type_of(const struct hop_pipeline *pipeline, int32_t device)
+{
+    for (int32_t t = 0; t < pipeline->type_count; t++)
+        for (int32_t i = 0; i < pipeline->types[t].count; i++)
+            if (pipeline->types[t].devices[i] == device)
+                return t;
+    fail_msg("device %d has no type", device);
+    return -1;
+}
+
+/* However much of a line is known, what it says of the whole is no more than the whole takes. */
+static double assert_bounded(const struct hop_line_bound *bound, const struct hop_plan *line,
+                             double seconds)
+{
+    struct hop_line_start start = hop_line_empty();
+    double known = hop_line_seconds(bound, &start);
+    for (int32_t p = 0; p < line->part_count; p++) {
+        assert_true(known <= seconds * (1 + tie));
+        start = hop_line_extend(bound, &start, type_of(bound->pipeline, line->parts[p].device),
+                                line->parts[p].hi);
+        known = hop_line_seconds(bound, &start);
+    }
+    assert_true(known <= seconds * (1 + tie));
+    return known;
+}
+
+static void bounds_hold_at_every_stage(void **state)
+{
+    enum { CLUSTERS = 300, LINES = 20 };
+    (void)state;
+    uint64_t random = 51;
+    double quality = 0;
+    int lines = 0;
+    for (int n = 0; n < CLUSTERS; n++) {
+        const struct support_cluster kind = {.blocks = 24,
+                                             .devices = 7,
+                                             .links = n % 2,
+                                             .tight = n % 3 == 0,
+                                             .equal_blocks = n % 4 < 2};
+        struct hop_cost_table cost = support_cluster(&kind, &random);
+        const struct hop_plan_request request = {.cost = &cost,
+                                                 .micro_batches = support_between(&random, 1, 12),
+                                                 .probes = support_between(&random, 1, 6),
+                                                 .probe_batch = support_between(&random, 0, 3)};
+        struct hop_pipeline pipeline;
+        struct hop_order order;
+        struct hop_line_bound bound;
+        struct hop_plan line;
+        struct hop_error err = {0};
+        assert_int_equal(hop_pipeline_create(&request, request.probes, HOP_GRADIENT_ZEROTH_ORDER,
+                                             &pipeline, &err),
+                         HOP_OK);
+        const bool front = pipeline.front_devices > 0;
+        const bool fits = pipeline.devices == cost.device_count && cost.device_count <= cost.blocks;
+        assert_int_equal(hop_order_line(&pipeline, true, front, &order, &err), HOP_OK);
+        assert_int_equal(hop_line_bound_create(&pipeline, &order, front, &bound, &err), HOP_OK);
+        for (int i = 0; fits && i < LINES; i++) {
+            if (!support_random_line(&request, request.probes, &random, &line))
+                break;
+            const double seconds = support_simulated(&line, &cost);
+            quality += assert_bounded(&bound, &line, seconds) / seconds;
+            lines++;
+            hop_plan_free(&line);
+        }
+        hop_line_bound_free(&bound);
+        hop_order_free(&order);
+        hop_pipeline_free(&pipeline);
+        hop_cost_free(&cost);
+    }
+    print_message("%d lines take %.3f of their bound's seconds on average\n", lines,
+                  lines / quality);
+    assert_true(lines > CLUSTERS * LINES / 2);
+}
+
+/* Too many different devices for all their orders: fastest first, and nothing is proved. */
+static void many_devices_stand_by_speed(void **state)
+{
+    enum { FRONT = 13, DEVICES = 26, BLOCKS = 40 };
+    (void)state;
+    double forward[DEVICES], backward[DEVICES];
+    for (int32_t d = 0; d < DEVICES; d++) {
+        forward[d] = 1 + 0.01 * (d * 7 % DEVICES);
+        backward[d] = d < FRONT ? 0 : forward[d];
+    }
+    struct hop_cost_table cost = support_plain_cluster(BLOCKS, DEVICES, forward, backward);
+    struct hop_plan_request request = {.cost = &cost, .micro_batches = 4, .probes = 1};
+    for (int use = 0; use < 3; use++)
+        for (int objective = 0; objective < HOP_OBJECTIVES; objective++) {
+            request.devices = (enum hop_device_use)use;
+            request.objective = (enum hop_objective)objective;
+            struct hop_plan plan = must_plan("hybridop", &request);
+            assert_sound(&plan, &cost);
+            assert_true(isnan(plan.bound_seconds));
+            assert_true(plan.part_count == DEVICES || use != HOP_DEVICES_ALL);
+            for (int32_t p = 1; p < plan.part_count; p++)
+                assert_true(plan.parts[p].gradient != plan.parts[p - 1].gradient ||
+                            forward[plan.parts[p].device] > forward[plan.parts[p - 1].device]);
+            hop_plan_free(&plan);
+        }
+    hop_cost_free(&cost);
+}
+
 static bool has_bp_free(const struct hop_cost_table *cost)
 {
     for (int32_t d = 0; d < cost->device_count; d++)
@@ -522,6 +625,8 @@ int main(void)
         cmocka_unit_test(devices_that_slow_the_run_stay_out),
         cmocka_unit_test(ties_use_every_device),
         cmocka_unit_test(large_plans_beat_random_ones),
+        cmocka_unit_test(bounds_hold_at_every_stage),
+        cmocka_unit_test(many_devices_stand_by_speed),
         cmocka_unit_test(probes_fill_idle_time),
         cmocka_unit_test(probes_end_somewhere),
         cmocka_unit_test(gpipe_balances_average_costs),
