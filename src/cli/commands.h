@@ -15,6 +15,7 @@ int hop_cmd_generate(int argc, char **argv);
 int hop_cmd_tokenize(int argc, char **argv);
 int hop_cmd_inspect(int argc, char **argv);
 int hop_cmd_score(int argc, char **argv);
+int hop_cmd_data(int argc, char **argv);
 int hop_cmd_devices(int argc, char **argv);
 int hop_cmd_profile(int argc, char **argv);
 /* One rank of a run; started by the launcher, not by people. */

@@ -23,6 +23,8 @@ static const struct {
      hop_cmd_inspect},
     {"score", "hybridop score", "official metrics of predictions that exist already",
      hop_cmd_score},
+    {"data", "hybridop data", "look at a job's rows before training: `hybridop data check JOB`",
+     hop_cmd_data},
     {"devices", "hybridop devices", "backends and what they can do on this machine",
      hop_cmd_devices},
     {"profile", "hybridop profile", "measure this machine for a model", hop_cmd_profile},

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 
 enum { HOP_LABEL_IGNORED = -100 };
@@ -19,6 +20,7 @@ struct hop_example {
     int32_t length;
     int32_t prompt_length; /* tokens before the first label token that counts */
     int32_t answer;        /* index of the right label of a label task, or -1 */
+    int32_t whole;         /* tokens before the row was cut */
     int32_t group;         /* the question it is one answer to, in [0, group_count), or -1 */
 };
 
@@ -67,7 +69,8 @@ struct hop_dataset_options {
      * empty. */
     const char *const *labels;
     size_t label_count;
-    size_t limit; /* rows to read at most; 0: all. multirc reads whole questions only */
+    struct hop_chat *chat; /* for rows of messages; may be NULL where there are none */
+    size_t limit;          /* rows to read at most; 0: all. multirc reads whole questions only */
 };
 
 /* Reads path by the task's reader (one file a task: src/data/task_NAME.c). Errors name file:line,

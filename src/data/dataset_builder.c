@@ -287,8 +287,8 @@ static size_t count_labels(const struct hop_ids *labels, size_t *first)
     return n;
 }
 
-static hop_status store(struct hop_builder *b, size_t first, size_t labelled, int32_t answer,
-                        struct hop_error *err)
+static hop_status store(struct hop_builder *b, size_t whole, size_t first, size_t labelled,
+                        int32_t answer, struct hop_error *err)
 {
     struct hop_dataset *const d = b->dataset;
     const size_t n = b->ids.count;
@@ -302,6 +302,7 @@ static hop_status store(struct hop_builder *b, size_t first, size_t labelled, in
                                                    .length = (int32_t)n,
                                                    .prompt_length = (int32_t)first,
                                                    .answer = answer,
+                                                   .whole = (int32_t)whole,
                                                    .group = -1};
     d->tokens += (int64_t)n;
     d->label_tokens += (int64_t)labelled;
@@ -310,22 +311,30 @@ static hop_status store(struct hop_builder *b, size_t first, size_t labelled, in
     return HOP_OK;
 }
 
-static hop_status keep_row(struct hop_builder *b, size_t question, int32_t answer,
-                           struct hop_error *err)
+/* Ends a row that had `whole` tokens before it was cut. */
+static hop_status keep_cut_row(struct hop_builder *b, size_t whole, bool was_cut, int32_t answer,
+                               struct hop_error *err)
 {
     size_t first;
-    bool was_cut;
     b->dataset->rows++;
-    HOP_TRY(check_tokens(b, err));
-    HOP_TRY(cut(b, question, &was_cut, err));
     const size_t labelled = count_labels(&b->labels, &first);
     if (labelled == 0) {
         b->dataset->unlabeled++;
         return HOP_OK;
     }
-    HOP_TRY(store(b, first, labelled, answer, err));
+    HOP_TRY(store(b, whole, first, labelled, answer, err));
     b->dataset->truncated += was_cut;
     return HOP_OK;
+}
+
+static hop_status keep_row(struct hop_builder *b, size_t question, int32_t answer,
+                           struct hop_error *err)
+{
+    bool was_cut;
+    const size_t whole = b->ids.count;
+    HOP_TRY(check_tokens(b, err));
+    HOP_TRY(cut(b, question, &was_cut, err));
+    return keep_cut_row(b, whole, was_cut, answer, err);
 }
 
 static hop_status match_answer(struct hop_builder *b, const struct hop_pair *pair, int32_t *answer,
@@ -377,6 +386,48 @@ hop_status hop_builder_add_text(struct hop_builder *builder, size_t line, const 
     HOP_TRY(append_eos(builder, 0, err));
     HOP_TRY(mask_before(builder, 0, err));
     return keep_row(builder, 0, -1, err);
+}
+
+/* Shortens a conversation to max_length. Its head stays as the template writes it; masked tokens
+ * that would come last train nothing and go too. */
+static bool cut_end(struct hop_builder *b)
+{
+    const size_t limit = (size_t)b->options->max_length;
+    if (b->options->max_length <= 0 || b->ids.count <= limit)
+        return false;
+    size_t n = limit;
+    while (n > 0 && b->labels.data[n - 1] == HOP_LABEL_IGNORED)
+        n--;
+    b->ids.count = b->labels.count = n;
+    return true;
+}
+
+static hop_status encode_chat(struct hop_builder *b, const struct hop_chat_message *messages,
+                              size_t count, struct hop_error *err)
+{
+    b->ids.count = b->labels.count = 0;
+    if (!b->options->chat)
+        return hop_fail(err, HOP_INPUT,
+                        "%s: \"messages\" are text, but the model has no tokenizer; put its "
+                        "tokenizer.json into the model folder",
+                        b->where.data);
+    if (hop_chat_encode(b->options->chat, messages, count, HOP_LABEL_IGNORED, &b->ids, &b->labels,
+                        err) != HOP_OK)
+        return hop_wrap(err, "%s", b->where.data);
+    return HOP_OK;
+}
+
+hop_status hop_builder_add_chat(struct hop_builder *builder, size_t line,
+                                const struct hop_chat_message *messages, size_t count,
+                                struct hop_error *err)
+{
+    HOP_TRY(name_row(builder, line, NULL, err));
+    HOP_TRY(refuse_unlabelled_kind(builder, err));
+    HOP_TRY(encode_chat(builder, messages, count, err));
+    HOP_TRY(check_tokens(builder, err));
+    const size_t whole = builder->ids.count;
+    const bool was_cut = cut_end(builder);
+    return keep_cut_row(builder, whole, was_cut, -1, err);
 }
 
 hop_status hop_builder_add_tokens(struct hop_builder *builder, size_t line, struct hop_error *err)

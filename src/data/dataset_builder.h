@@ -51,6 +51,10 @@ hop_status hop_builder_add_pair(struct hop_builder *builder, const struct hop_pa
 /* BOS + text + EOS, all labelled. */
 hop_status hop_builder_add_text(struct hop_builder *builder, size_t line, const char *text,
                                 size_t length, struct hop_error *err);
+/* A conversation: what the assistant says is labelled. One that is too long loses its end. */
+hop_status hop_builder_add_chat(struct hop_builder *builder, size_t line,
+                                const struct hop_chat_message *messages, size_t count,
+                                struct hop_error *err);
 /* The tokens in builder->ids and builder->labels, filled by the caller. */
 hop_status hop_builder_add_tokens(struct hop_builder *builder, size_t line, struct hop_error *err);
 

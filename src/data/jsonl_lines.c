@@ -44,13 +44,31 @@ static hop_status read_line(struct reader *r, size_t line, const char *text, siz
     return status;
 }
 
+static size_t find_newline(const char *text, size_t length, size_t begin)
+{
+    const char *const found = memchr(text + begin, '\n', length - begin);
+    return found ? (size_t)(found - text) : length;
+}
+
+/* Lines end at \n, \r or both, as Python's readers take them. */
+static size_t line_end(const char *text, size_t begin, size_t newline)
+{
+    const char *const lone = memchr(text + begin, '\r', newline - begin);
+    return lone && lone + 1 != text + newline ? (size_t)(lone - text) : newline;
+}
+
+/* The next \n is remembered: a file of lone \r would else be searched to its end for every line. */
 static hop_status read_lines(struct reader *r, const char *text, size_t length,
                              struct hop_error *err)
 {
     size_t begin = length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    if (begin == length)
+        return HOP_OK;
+    size_t newline = find_newline(text, length, begin);
     for (size_t line = 1; begin < length && r->more; line++) {
-        const char *const newline = memchr(text + begin, '\n', length - begin);
-        const size_t end = newline ? (size_t)(newline - text) : length;
+        if (newline < begin)
+            newline = find_newline(text, length, begin);
+        const size_t end = line_end(text, begin, newline);
         HOP_TRY(read_line(r, line, text + begin, end - begin, err));
         begin = end + 1;
     }

@@ -15,8 +15,8 @@ struct hop_jsonl_line {
     const json_t *row; /* an object */
 };
 
-/* Calls `row` for each line that is not blank, until it clears *more or fails. A BOM and CRLF are
- * fine. */
+/* Calls `row` for each line that is not blank, until it clears *more or fails. A BOM, CRLF
+ * and lone CR are fine. */
 hop_status hop_jsonl_read(const char *path,
                           hop_status (*row)(void *context, const struct hop_jsonl_line *line,
                                             bool *more, struct hop_error *err),

@@ -1,7 +1,9 @@
-/* JSON Lines: a row is {"prompt", "completion"}, {"text"} or {"input_ids", "labels"}. Other keys
- * are left alone: data sets carry ids and sources. */
+/* JSON Lines: a row is {"prompt", "completion"}, {"messages"}, {"text"} or {"input_ids", "labels"}.
+ * Other keys are left alone: data sets carry ids and sources. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "data/jsonl_lines.h"
 #include "data/tasks.h"
 
@@ -11,8 +13,8 @@ static hop_status get_text(const struct hop_jsonl_line *line, const char *key, c
     const json_t *const value = json_object_get(line->row, key);
     if (json_is_array(value))
         return hop_fail(err, HOP_UNSUPPORTED,
-                        "%s: \"%s\" is a list of messages, which needs a chat template; write it "
-                        "as one string",
+                        "%s: \"%s\" is a list; write a text, or the whole conversation as "
+                        "{\"messages\": [...]}",
                         line->where, key);
     if (!json_is_string(value))
         return hop_fail(err, HOP_INPUT, "%s: \"%s\" must be a string", line->where, key);
@@ -73,22 +75,72 @@ static hop_status add_tokens(struct hop_builder *b, const struct hop_jsonl_line 
     return hop_builder_add_tokens(b, line->line, err);
 }
 
-static hop_status refuse_messages(struct hop_builder *b, const struct hop_jsonl_line *line,
-                                  struct hop_error *err)
+static hop_status get_role(const json_t *message, const char *where, size_t i,
+                           enum hop_chat_role *out, struct hop_error *err)
 {
-    (void)b;
-    return hop_fail(err, HOP_UNSUPPORTED,
-                    "%s: \"messages\" needs a chat template, which is not supported; write the row "
-                    "as {\"prompt\", \"completion\"} with the template applied",
-                    line->where);
+    const char *const role = json_string_value(json_object_get(message, "role"));
+    if (!role)
+        return hop_fail(err, HOP_INPUT,
+                        "%s: messages[%zu]: \"role\" must be a string: system, user or assistant",
+                        where, i);
+    for (int r = 0; r < HOP_CHAT_ROLES; r++)
+        if (strcmp(role, hop_chat_role_names[r]) == 0) {
+            *out = (enum hop_chat_role)r;
+            return HOP_OK;
+        }
+    const char *const nearest = hop_nearest_name(role, hop_chat_role_names, HOP_CHAT_ROLES);
+    return hop_fail(err, HOP_INPUT,
+                    "%s: messages[%zu]: unknown role \"%.32s\"; it must be system, user or "
+                    "assistant%s%s%s",
+                    where, i, role, nearest ? "; did you mean " : "", nearest ? nearest : "",
+                    nearest ? "?" : "");
 }
 
+static hop_status get_message(const json_t *message, const char *where, size_t i,
+                              struct hop_chat_message *out, struct hop_error *err)
+{
+    const json_t *const content = json_object_get(message, "content");
+    if (!json_is_object(message))
+        return hop_fail(err, HOP_INPUT,
+                        "%s: messages[%zu]: expected {\"role\": ..., \"content\": ...}", where, i);
+    HOP_TRY(get_role(message, where, i, &out->role, err));
+    if (!json_is_string(content))
+        return hop_fail(err, HOP_INPUT,
+                        "%s: messages[%zu]: \"content\" %s; write what is said as one string, or "
+                        "leave the message out",
+                        where, i, content ? "is not a string" : "is missing");
+    out->content = json_string_value(content);
+    out->length = json_string_length(content);
+    return HOP_OK;
+}
+
+static hop_status add_messages(struct hop_builder *b, const struct hop_jsonl_line *line,
+                               struct hop_error *err)
+{
+    const json_t *const list = json_object_get(line->row, "messages");
+    const size_t count = json_array_size(list);
+    struct hop_chat_message *messages = NULL;
+    hop_status status;
+    if (!json_is_array(list))
+        return hop_fail(err, HOP_INPUT,
+                        "%s: \"messages\" must be a list of {\"role\", \"content\"}", line->where);
+    HOP_TRY_DONE(hop_calloc(&messages, count, sizeof *messages, err));
+    for (size_t i = 0; i < count; i++)
+        HOP_TRY_DONE(get_message(json_array_get(list, i), line->where, i, &messages[i], err));
+    HOP_TRY_DONE(hop_builder_add_chat(b, line->line, messages, count, err));
+done:
+    free(messages);
+    return status;
+}
+
+/* The first key that a row has tells its kind: public sets give the first of their messages as a
+ * "prompt" too. */
 static const struct {
     const char *key;
     hop_status (*add)(struct hop_builder *, const struct hop_jsonl_line *, struct hop_error *);
 } kinds[] = {
-    {"input_ids", add_tokens}, {"completion", add_pair},      {"prompt", add_pair},
-    {"text", add_text},        {"messages", refuse_messages},
+    {"input_ids", add_tokens}, {"completion", add_pair}, {"messages", add_messages},
+    {"prompt", add_pair},      {"text", add_text},
 };
 
 static hop_status add_row(void *context, const struct hop_jsonl_line *line, bool *more,
@@ -101,10 +153,11 @@ static hop_status add_row(void *context, const struct hop_jsonl_line *line, bool
             *more = !hop_builder_full(b);
             return HOP_OK;
         }
-    return hop_fail(err, HOP_INPUT,
-                    "%s: no known key; a row has \"prompt\" and \"completion\", or \"text\", or "
-                    "\"input_ids\" and \"labels\"",
-                    line->where);
+    return hop_fail(
+        err, HOP_INPUT,
+        "%s: no known key; a row has \"prompt\" and \"completion\", or \"messages\", or "
+        "\"text\", or \"input_ids\" and \"labels\"",
+        line->where);
 }
 
 hop_status hop_task_jsonl_read(struct hop_builder *builder, struct hop_error *err)

@@ -249,7 +249,7 @@ static void free_coordinator(struct hop_coordinator *c)
     hop_loader_free(&c->loader);
     hop_dataset_free(c->train);
     hop_dataset_free(c->eval);
-    hop_tokenizer_free(c->tokenizer);
+    hop_row_source_close(&c->source);
     hop_job_free(&c->job);
 }
 

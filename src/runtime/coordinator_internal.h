@@ -12,9 +12,9 @@
 #include "runtime/coordinator.h"
 #include "runtime/job.h"
 #include "runtime/ranks.h"
+#include "runtime/rows.h"
 #include "runtime/session.h"
 #include "strategy/strategy.h"
-#include "text/tokenizer.h"
 #include "train/checkpoint.h"
 
 /* The schedules of a run, by use; -1: not needed. */
@@ -49,7 +49,7 @@ struct hop_coordinator {
     struct hop_model_config model;
     struct hop_lora_config lora;
     enum hop_dtype dtype;
-    struct hop_tokenizer *tokenizer;
+    struct hop_row_source source;
     struct hop_dataset *train, *eval;
     struct hop_loader loader;
     struct hop_plan plan;

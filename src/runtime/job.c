@@ -9,6 +9,7 @@
 #include "io/yaml.h"
 #include "model/adapter.h"
 #include "strategy/strategy.h"
+#include "text/chat.h"
 
 static const char *const dtypes[] = {"auto", "f32", "bf16", NULL};
 static const char *const device_uses[] = {"default", "auto", "all", NULL};
@@ -35,6 +36,11 @@ static const struct hop_field data_fields[] = {
      .type = HOP_FIELD_STRINGS,
      .offset = AT(data.labels),
      .help = "candidate completions of a jsonl label task; evaluation then ranks them"},
+    {.key = "chat_template",
+     .type = HOP_FIELD_CHOICE,
+     .offset = AT(data.chat_template),
+     .choices = hop_chat_names,
+     .help = "how rows of messages become tokens; auto: as the model's own template"},
     {.key = "max_length",
      .type = HOP_FIELD_INT,
      .offset = AT(data.max_length),

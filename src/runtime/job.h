@@ -17,8 +17,9 @@ enum hop_job_dtype { HOP_JOB_DTYPE_AUTO, HOP_JOB_DTYPE_F32, HOP_JOB_DTYPE_BF16 }
 
 struct hop_job {
     char *model, *strategy, *output;
-    struct {      /* data */
-        int task; /* enum hop_data_task */
+    struct {               /* data */
+        int task;          /* enum hop_data_task */
+        int chat_template; /* enum hop_chat_family */
         char *train, *eval;
         struct hop_string_list labels;
         int64_t max_length, limit, eval_limit;

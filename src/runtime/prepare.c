@@ -57,15 +57,7 @@ static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
 static hop_status load_rows(struct hop_coordinator *c, const char *path, int64_t limit,
                             struct hop_dataset **out, struct hop_error *err)
 {
-    const struct hop_dataset_options options = {
-        .task = (enum hop_data_task)c->job.data.task,
-        .max_length = (int32_t)c->job.data.max_length,
-        .vocabulary = c->model.vocabulary,
-        .eos = c->model.eos_count > 0 ? c->model.eos[0] : -1,
-        .labels = (const char *const *)c->job.data.labels.items,
-        .label_count = c->job.data.labels.count,
-        .limit = (size_t)limit};
-    HOP_TRY(hop_dataset_load(path, c->tokenizer, &options, out, err));
+    HOP_TRY(hop_row_source_read(&c->source, &c->job, &c->model, path, limit, out, err));
     const struct hop_dataset *const d = *out;
     hop_console_note("%s: %zu rows, %lld tokens, %lld label tokens%s", path, d->count,
                      (long long)d->tokens, (long long)d->label_tokens,
@@ -81,21 +73,9 @@ static hop_status load_rows(struct hop_coordinator *c, const char *path, int64_t
     return HOP_OK;
 }
 
-/* Rows that are already tokens need no tokenizer. */
-static hop_status load_tokenizer(struct hop_coordinator *c, struct hop_error *err)
-{
-    hop_status status = HOP_OK;
-    char *path = NULL;
-    HOP_TRY(hop_path_join(c->job.model, "tokenizer.json", &path, err));
-    if (hop_file_exists(path))
-        status = hop_tokenizer_load(c->job.model, &c->tokenizer, err);
-    free(path);
-    return status;
-}
-
 static hop_status load_data(struct hop_coordinator *c, struct hop_error *err)
 {
-    HOP_TRY(load_tokenizer(c, err));
+    HOP_TRY(hop_row_source_open(&c->job, &c->source, err));
     if (c->mode == HOP_RUN_TRAIN) {
         HOP_TRY(load_rows(c, c->job.data.train, c->job.data.limit, &c->train, err));
         HOP_TRY(hop_loader_create(

@@ -140,16 +140,24 @@ static hop_status add_text(struct hop_pieces *out, struct hop_piece piece, size_
     return hop_pieces_add(out, part, err);
 }
 
+struct division {
+    const struct hop_added_set *set;
+    bool plain;
+};
+
 static hop_status divide(const void *context, const char *text, struct hop_piece piece,
                          struct hop_pieces *out, struct hop_error *err)
 {
-    const struct hop_added_set *const set = context;
+    const struct division *const division = context;
+    const struct hop_added_set *const set = division->set;
     const size_t n = piece.end - piece.begin;
     size_t done = 0, from = 0, begin;
     const struct hop_added_token *token;
     while ((token = find_next(set, text, n, from, &begin))) {
         size_t end = begin + token->length;
         from = end;
+        if (division->plain && token->special)
+            continue;
         if (token->single_word && !stands_alone(text, n, begin, end))
             continue;
         if (token->lstrip)
@@ -165,12 +173,29 @@ static hop_status divide(const void *context, const char *text, struct hop_piece
     return add_text(out, piece, done, n, err);
 }
 
-hop_status hop_added_set_divide(const struct hop_added_set *set, struct hop_pieces *pieces,
-                                struct hop_pieces *scratch, struct hop_error *err)
+hop_status hop_added_set_divide(const struct hop_added_set *set, bool plain,
+                                struct hop_pieces *pieces, struct hop_pieces *scratch,
+                                struct hop_error *err)
 {
+    const struct division division = {.set = set, .plain = plain};
     if (!set->count)
         return HOP_OK;
-    return hop_pieces_divide(pieces, scratch, divide, set, err);
+    return hop_pieces_divide(pieces, scratch, divide, &division, err);
+}
+
+static const struct hop_added_token *find_in_set(const struct hop_added_set *set, int32_t id)
+{
+    for (size_t i = 0; i < set->count; i++)
+        if (set->items[i].id == id)
+            return &set->items[i];
+    return NULL;
+}
+
+const struct hop_added_token *hop_added_tokens_find(const struct hop_added_tokens *added,
+                                                    int32_t id)
+{
+    const struct hop_added_token *const token = find_in_set(&added->raw, id);
+    return token ? token : find_in_set(&added->normalized, id);
 }
 
 /* ---- reading ---- */
@@ -250,17 +275,17 @@ static hop_status read_token(const struct reader *reader, const json_t *json, co
     struct hop_added_token token = {0};
     const char *content;
     int64_t id;
-    bool normalized, special;
+    bool normalized;
     HOP_TRY(hop_json_get_string(json, "content", where, "", &content, err));
     HOP_TRY(hop_json_get_int(json, "id", where, -1, &id, err));
-    HOP_TRY(hop_json_get_bool(json, "special", where, false, &special, err));
-    HOP_TRY(hop_json_get_bool(json, "normalized", where, !special, &normalized, err));
+    HOP_TRY(hop_json_get_bool(json, "special", where, false, &token.special, err));
+    HOP_TRY(hop_json_get_bool(json, "normalized", where, !token.special, &normalized, err));
     HOP_TRY(hop_json_get_bool(json, "single_word", where, false, &token.single_word, err));
     HOP_TRY(hop_json_get_bool(json, "lstrip", where, false, &token.lstrip, err));
     HOP_TRY(hop_json_get_bool(json, "rstrip", where, false, &token.rstrip, err));
     if (!*content)
         return HOP_OK;
-    HOP_TRY(enter(reader, content, id, special, err));
+    HOP_TRY(enter(reader, content, id, token.special, err));
     token.id = (int32_t)id;
     return add_token(reader, content, normalized, token, err);
 }

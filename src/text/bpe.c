@@ -396,10 +396,20 @@ static void merge_all(struct hop_bpe *bpe)
 
 /* ---- a piece ---- */
 
+/* The token that a whole piece is where merges are ignored, or -1. Special tokens do not come from
+ * merging: one that reaches this place was spelled in a text that must stay text. */
+static int32_t whole_token(const struct hop_bpe *bpe, const char *word, size_t n)
+{
+    if (!bpe->ignore_merges)
+        return -1;
+    const int32_t id = hop_vocabulary_find(bpe->vocabulary, word, n);
+    return id >= 0 && !bpe->vocabulary->tokens[id].special ? id : -1;
+}
+
 static hop_status encode_new(struct hop_bpe *bpe, const char *word, size_t n, struct hop_ids *out,
                              struct hop_error *err)
 {
-    const int32_t whole = bpe->ignore_merges ? hop_vocabulary_find(bpe->vocabulary, word, n) : -1;
+    const int32_t whole = whole_token(bpe, word, n);
     if (whole >= 0)
         return hop_ids_append(out, whole, err);
     HOP_TRY(hop_grow(&bpe->symbols, &bpe->symbol_capacity, n, sizeof *bpe->symbols, err));

@@ -94,6 +94,14 @@ int32_t hop_tokenizer_id(const struct hop_tokenizer *tokenizer, const char *cont
     return hop_vocabulary_find(&tokenizer->vocabulary, content, strlen(content));
 }
 
+struct hop_token_sides hop_tokenizer_sides(const struct hop_tokenizer *tokenizer, int32_t id)
+{
+    const struct hop_added_token *const token = hop_added_tokens_find(&tokenizer->added, id);
+    if (!token)
+        return (struct hop_token_sides){0};
+    return (struct hop_token_sides){.before = token->lstrip, .behind = token->rstrip};
+}
+
 /* ---- encoding ---- */
 
 static hop_status check_text(const char *text, size_t length, struct hop_error *err)
@@ -106,20 +114,21 @@ static hop_status check_text(const char *text, size_t length, struct hop_error *
                     valid + 1, (unsigned char)text[valid]);
 }
 
-/* Fills t->pieces with added tokens and words. */
-static hop_status split_text(struct hop_tokenizer *t, const char *text, size_t length,
+/* Fills t->pieces with added tokens and words. `plain` leaves special tokens in the text, which is
+ * then not the first. */
+static hop_status split_text(struct hop_tokenizer *t, const char *text, size_t length, bool plain,
                              struct hop_error *err)
 {
     struct hop_pieces *const pieces = &t->pieces, *const scratch = &t->scratch;
-    const struct hop_piece whole = {.begin = 0, .end = length, .id = -1, .first = true};
+    const struct hop_piece whole = {.begin = 0, .end = length, .id = -1, .first = !plain};
     hop_pieces_clear(pieces);
     if (!length)
         return HOP_OK;
     HOP_TRY(hop_string_append(&pieces->text, text, length, err));
     HOP_TRY(hop_pieces_add(pieces, whole, err));
-    HOP_TRY(hop_added_set_divide(&t->added.raw, pieces, scratch, err));
+    HOP_TRY(hop_added_set_divide(&t->added.raw, plain, pieces, scratch, err));
     HOP_TRY(hop_normalizer_apply(&t->normalizer, pieces, scratch, err));
-    HOP_TRY(hop_added_set_divide(&t->added.normalized, pieces, scratch, err));
+    HOP_TRY(hop_added_set_divide(&t->added.normalized, plain, pieces, scratch, err));
     return hop_pretokenizer_apply(&t->pretokenizer, pieces, scratch, err);
 }
 
@@ -149,12 +158,26 @@ hop_status hop_tokenizer_encode(struct hop_tokenizer *t, const char *text, size_
     const size_t before = out->count;
     hop_status status;
     HOP_TRY_DONE(check_text(text, length, err));
-    HOP_TRY_DONE(split_text(t, text, length, err));
+    HOP_TRY_DONE(split_text(t, text, length, false, err));
     if (add_special)
         HOP_TRY_DONE(append_all(out, &t->post.before, err));
     HOP_TRY_DONE(encode_pieces(t, out, err));
     if (add_special)
         HOP_TRY_DONE(append_all(out, &t->post.after, err));
+done:
+    if (status != HOP_OK)
+        out->count = before;
+    return status;
+}
+
+hop_status hop_tokenizer_encode_plain(struct hop_tokenizer *t, const char *text, size_t length,
+                                      struct hop_ids *out, struct hop_error *err)
+{
+    const size_t before = out->count;
+    hop_status status;
+    HOP_TRY_DONE(check_text(text, length, err));
+    HOP_TRY_DONE(split_text(t, text, length, true, err));
+    HOP_TRY_DONE(encode_pieces(t, out, err));
 done:
     if (status != HOP_OK)
         out->count = before;

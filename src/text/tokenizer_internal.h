@@ -179,7 +179,7 @@ struct hop_added_token {
     char *content; /* what is searched for: normalized where the token says so */
     size_t length;
     int32_t id;
-    bool single_word, lstrip, rstrip;
+    bool special, single_word, lstrip, rstrip;
 };
 
 /* Sorted by content; start[b]..start[b + 1] are those whose first byte is b. */
@@ -199,8 +199,13 @@ hop_status hop_added_tokens_read(json_t *root, const char *path,
                                  const struct hop_normalizer *normalizer,
                                  struct hop_vocabulary *vocabulary, struct hop_added_tokens *out,
                                  struct hop_error *err);
-hop_status hop_added_set_divide(const struct hop_added_set *set, struct hop_pieces *pieces,
-                                struct hop_pieces *scratch, struct hop_error *err);
+/* `plain` leaves special tokens in the text. */
+hop_status hop_added_set_divide(const struct hop_added_set *set, bool plain,
+                                struct hop_pieces *pieces, struct hop_pieces *scratch,
+                                struct hop_error *err);
+/* NULL when no added token has that id. */
+const struct hop_added_token *hop_added_tokens_find(const struct hop_added_tokens *added,
+                                                    int32_t id);
 void hop_added_tokens_free(struct hop_added_tokens *added);
 
 /* ---- pretokenize.c ---- */
