@@ -7,7 +7,7 @@
 #include "data/dataset.h"
 #include "io/file.h"
 #include "io/yaml.h"
-#include "model/adapter.h"
+#include "model/lora.h"
 
 static const char *const dtypes[] = {"auto", "f32", "bf16", NULL};
 

@@ -31,12 +31,21 @@ static hop_status append_target(struct hop_string_list *targets, const char *nam
     return HOP_OK;
 }
 
-static hop_status adopt_adapter(struct hop_job *job, struct hop_error *err)
+hop_status hop_job_adapters(const struct hop_job *job, const struct hop_model_config *model,
+                            struct hop_lora_config *out, struct hop_error *err)
+{
+    return job->lora.init ? hop_adapter_config(job->lora.init, model, out, err)
+                          : hop_job_lora(job, out, err);
+}
+
+static hop_status adopt_adapter(struct hop_job *job, const struct hop_model_config *model,
+                                struct hop_error *err)
 {
     struct hop_lora_config lora;
     if (!job->lora.init)
         return HOP_OK;
-    HOP_TRY(hop_adapter_config(job->lora.init, &lora, err));
+    HOP_TRY(hop_adapter_warn(job->lora.init, err));
+    HOP_TRY(hop_adapter_config(job->lora.init, model, &lora, err));
     struct hop_string_list targets = {0};
     HOP_TRY(hop_calloc(&targets.items, HOP_TARGETS, sizeof *targets.items, err));
     for (size_t i = 0; i < job->lora.targets.count; i++)
@@ -87,7 +96,7 @@ hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config
         .limits = {.sequences = rows, .tokens = rows * tokens, .labels = rows * tokens},
         .probe_batch = 1,
         .window = 4};
-    HOP_TRY(hop_job_lora(job, &workload.lora, err));
+    HOP_TRY(hop_job_adapters(job, model, &workload.lora, err));
     HOP_TRY(hop_job_dtype(job, model, &workload.dtype, err));
     return hop_cost_from_model(&workload, &job->cluster, out, err);
 }
@@ -141,7 +150,7 @@ hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_er
     struct hop_model_config model;
     struct hop_cost_table cost;
     HOP_TRY(hop_model_config_load(job->model, &model, err));
-    HOP_TRY(adopt_adapter(job, err));
+    HOP_TRY(adopt_adapter(job, &model, err));
     HOP_TRY(hop_job_cost(job, &model, &cost, err));
     const hop_status status =
         job->plan.file ? read_plan(job, &cost, out, err) : ask_strategy(job, &cost, out, err);
@@ -196,14 +205,12 @@ static const char *role(enum hop_gradient gradient)
 }
 
 static hop_status print_part(struct hop_table *table, const struct hop_part *part,
-                             const struct hop_job *job, int64_t block_parameters,
-                             struct hop_error *err)
+                             const struct hop_job *job, int64_t parameters, struct hop_error *err)
 {
     HOP_TRY(hop_table_cell(table, err, "%s", job->cluster.devices[part->device].name));
     HOP_TRY(hop_table_cell(table, err, "%s", role(part->gradient)));
     HOP_TRY(hop_table_cell(table, err, "%d-%d", part->lo, part->hi - 1));
-    HOP_TRY(
-        hop_table_cell(table, err, "%lld", (long long)(block_parameters * (part->hi - part->lo))));
+    HOP_TRY(hop_table_cell(table, err, "%lld", (long long)parameters));
     return hop_table_cell(table, err, "%s", hop_gradient_names[part->gradient]);
 }
 
@@ -217,11 +224,13 @@ hop_status hop_plan_print(const struct hop_plan *plan, const struct hop_job *job
     struct hop_model_config model;
     struct hop_lora_config lora;
     HOP_TRY(hop_model_config_load(job->model, &model, err));
-    HOP_TRY(hop_job_lora(job, &lora, err));
+    HOP_TRY(hop_job_adapters(job, &model, &lora, err));
     HOP_TRY(hop_table_create(headers, &table, err));
-    for (int32_t p = 0; p < plan->part_count; p++)
-        HOP_TRY_DONE(
-            print_part(table, &plan->parts[p], job, hop_lora_block_parameters(&model, &lora), err));
+    for (int32_t p = 0; p < plan->part_count; p++) {
+        const struct hop_part *const part = &plan->parts[p];
+        const int64_t parameters = hop_lora_parameters(&model, &lora, part->lo, part->hi);
+        HOP_TRY_DONE(print_part(table, part, job, parameters, err));
+    }
     hop_table_print(table, to);
 done:
     hop_table_free(table);

@@ -8,12 +8,17 @@
 #include "base/error.h"
 #include "cluster/cost.h"
 #include "model/config.h"
+#include "model/lora.h"
 #include "runtime/job.h"
 #include "schedule/plan.h"
 
 /* Also settles what depends on files: lora.init brings its own rank, alpha and targets. */
 hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_error *err);
 
+/* What the job's modules carry: as lora.init says for this model where that is set, else as the
+ * job's own keys do. */
+hop_status hop_job_adapters(const struct hop_job *job, const struct hop_model_config *model,
+                            struct hop_lora_config *out, struct hop_error *err);
 /* The dtype the job computes in; `auto` is that of the model's files. */
 hop_status hop_job_dtype(const struct hop_job *job, const struct hop_model_config *model,
                          enum hop_dtype *out, struct hop_error *err);

@@ -150,25 +150,46 @@ hop_status hop_checkpoint_latest(const char *run, char **out, struct hop_error *
     return HOP_OK;
 }
 
-static hop_status check_lora(const char *path, const struct hop_lora_config *expected,
-                             struct hop_error *err)
+/* The keys of a job that say what every module has. */
+static hop_status check_common(const char *path, const struct hop_lora_config *found,
+                               const struct hop_lora_config *expected, struct hop_error *err)
 {
-    struct hop_lora_config found;
-    HOP_TRY(hop_adapter_config(path, &found, err));
-    if (found.rank != expected->rank)
+    if (found->rank != expected->rank)
         return hop_fail(err, HOP_INPUT,
                         "%s: the adapter has rank %d, the job asks for lora.rank %d", path,
-                        found.rank, expected->rank);
-    if (fabs(found.alpha - expected->alpha) > 0)
+                        found->rank, expected->rank);
+    if (fabs(found->alpha - expected->alpha) > 0)
         return hop_fail(err, HOP_INPUT,
                         "%s: the adapter has alpha %g, the job asks for lora.alpha %g", path,
-                        found.alpha, expected->alpha);
+                        found->alpha, expected->alpha);
+    if (found->rslora != expected->rslora)
+        return hop_fail(err, HOP_INPUT, "%s: the adapter %s rank-stabilised, the job's %s", path,
+                        found->rslora ? "is" : "is not", expected->rslora ? "is" : "is not");
     for (int target = 0; target < HOP_TARGETS; target++)
-        if (found.targets[target] != expected->targets[target])
+        if (found->targets[target] != expected->targets[target])
             return hop_fail(err, HOP_INPUT, "%s: the adapter %s %s, the job's lora.targets %s",
-                            path, found.targets[target] ? "has" : "lacks", hop_target_names[target],
+                            path, found->targets[target] ? "has" : "lacks",
+                            hop_target_names[target],
                             expected->targets[target] ? "list it" : "do not");
     return HOP_OK;
+}
+
+static hop_status check_lora(const char *path, const struct hop_model_config *model,
+                             const struct hop_lora_config *expected, struct hop_error *err)
+{
+    struct hop_lora_config found;
+    int32_t block;
+    enum hop_target target;
+    HOP_TRY(hop_adapter_config(path, model, &found, err));
+    HOP_TRY(check_common(path, &found, expected, err));
+    if (!hop_lora_difference(&found, expected, model->blocks, &block, &target))
+        return HOP_OK;
+    return hop_fail(err, HOP_INPUT,
+                    "%s: %s of block %d has rank %d and scale %g, the job asks for rank %d and "
+                    "scale %g",
+                    path, hop_target_names[target], block, hop_lora_rank(&found, block, target),
+                    hop_lora_scale(&found, block, target), hop_lora_rank(expected, block, target),
+                    hop_lora_scale(expected, block, target));
 }
 
 static hop_status load_state(const char *directory, struct hop_trainer_state *state,
@@ -211,9 +232,9 @@ hop_status hop_checkpoint_load(const char *path, const struct hop_model_config *
     struct hop_trainer_state loaded = hop_trainer_state_default();
     int64_t optimizer_steps = 0;
     hop_status status;
-    HOP_TRY_DONE(check_lora(path, lora, err));
+    HOP_TRY_DONE(check_lora(path, config, lora, err));
     HOP_TRY_DONE(load_state(path, &loaded, &optimizer_steps, err));
-    HOP_TRY_DONE(hop_adapter_load(path, config, parameters, err));
+    HOP_TRY_DONE(hop_adapter_load(path, config, lora, parameters, err));
     HOP_TRY_DONE(load_optimizer(path, parameters, adamw, err));
     adamw->steps = optimizer_steps;
     *state = loaded;
