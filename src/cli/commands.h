@@ -10,6 +10,7 @@
 int hop_cmd_train(int argc, char **argv);
 int hop_cmd_eval(int argc, char **argv);
 int hop_cmd_generate(int argc, char **argv);
+int hop_cmd_merge(int argc, char **argv);
 int hop_cmd_tokenize(int argc, char **argv);
 int hop_cmd_devices(int argc, char **argv);
 /* One rank of a run; started by the launcher, not by people. */

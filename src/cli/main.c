@@ -14,6 +14,7 @@ static const struct {
     {"train", "hybridop train", "fine-tune a model as a job file says", hop_cmd_train},
     {"eval", "hybridop eval", "task metric of a model or adapter on held-out rows", hop_cmd_eval},
     {"generate", "hybridop generate", "text from a model", hop_cmd_generate},
+    {"merge", "hybridop merge", "a model with an adapter merged into it", hop_cmd_merge},
     {"tokenize", "hybridop tokenize", "text to token ids and back", hop_cmd_tokenize},
     {"devices", "hybridop devices", "backends and what they can do on this machine",
      hop_cmd_devices},

@@ -30,6 +30,8 @@ static hop_status record_evaluation(struct hop_coordinator *c,
     json_object_set_new(line, "epoch",
                         json_real((double)c->step / (double)c->loader.steps_per_epoch));
     json_object_set_new(line, "eval_seconds", json_real(evaluation->seconds));
+    json_object_set_new(line, "eval_samples_per_second",
+                        json_real((double)evaluation->examples / evaluation->seconds));
     return hop_coordinator_record(c, line, err);
 }
 
@@ -130,6 +132,8 @@ static void fill_progress(struct hop_coordinator *c)
     c->progress.logging_steps = 1;
     c->progress.eval_steps = c->job.train.eval_every;
     c->progress.save_steps = c->job.train.save_every;
+    c->progress.parameters =
+        hop_model_parameters(&c->model) - hop_model_embed_parameters(&c->model);
     c->progress.seed = (uint64_t)c->job.train.seed;
 }
 
@@ -148,11 +152,10 @@ static void recall_history(struct hop_coordinator *c)
     size_t i;
     json_t *entry;
     bool evaluated = false;
+    if (!isnan(c->progress.last_loss))
+        c->final_loss = c->progress.last_loss;
     json_array_foreach(c->progress.log_history, i, entry)
     {
-        const json_t *const loss = json_object_get(entry, "loss");
-        if (loss)
-            c->final_loss = json_number_value(loss);
         if (!evaluated && json_object_get(entry, "eval_loss")) {
             recall_evaluation(entry, &c->before);
             evaluated = true;

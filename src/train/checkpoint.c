@@ -27,23 +27,6 @@ static hop_status save_optimizer(const char *directory, const struct hop_paramet
     return status;
 }
 
-static hop_status save_state(const char *directory, const struct hop_trainer_state *state,
-                             int64_t optimizer_steps, struct hop_error *err)
-{
-    char *path = NULL;
-    json_t *object = NULL;
-    hop_status status;
-    HOP_TRY_DONE(hop_path_join(directory, "trainer_state.json", &path, err));
-    object = hop_trainer_state_json(state, optimizer_steps);
-    if (!object)
-        HOP_TRY_DONE(hop_fail(err, HOP_MEMORY, "%s: out of memory", path));
-    HOP_TRY_DONE(hop_json_save(path, object, err));
-done:
-    json_decref(object);
-    free(path);
-    return status;
-}
-
 /* Renames are durable only when the folder that holds the names is. */
 static void sync_folder(const char *path)
 {
@@ -95,7 +78,8 @@ hop_status hop_checkpoint_save(const char *run, const struct hop_trainer_state *
     HOP_TRY_DONE(hop_string_printf(&temporary, err, "%s.tmp", hop_string_text(&path)));
     HOP_TRY_DONE(hop_adapter_save(hop_string_text(&temporary), lora, parameters, base, err));
     HOP_TRY_DONE(save_optimizer(hop_string_text(&temporary), parameters, adamw, err));
-    HOP_TRY_DONE(save_state(hop_string_text(&temporary), state, adamw->steps, err));
+    HOP_TRY_DONE(
+        hop_trainer_state_save(hop_string_text(&temporary), run, state, adamw->steps, err));
     HOP_TRY_DONE(publish(run, hop_string_text(&temporary), hop_string_text(&path), err));
 done:
     hop_string_free(&path);

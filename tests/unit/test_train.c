@@ -352,7 +352,7 @@ static void test_trainer_state(void **state)
     assert_int_equal(steps, 2800);
     assert_int_equal(s.best_step, 2800);
     assert_close(s.best_metric, 1.1219322681427002, 0);
-    json_t *const ours = hop_trainer_state_json(&s, steps);
+    json_t *const ours = hop_trainer_state_json(&s, steps, NULL);
     assert_non_null(ours);
     json_object_foreach(file, key, value)
     {
