@@ -37,6 +37,8 @@ uint16_t hop_f16_from_f32(float value)
         return (uint16_t)(sign | 0x7e00u);
     if (!(magnitude < 65536))
         return (uint16_t)(sign | LARGEST);
+    if (!(magnitude > 0))
+        return (uint16_t)sign;
     /* In units of the last place, which subnormal numbers share with the smallest normal ones. */
     frexpf(magnitude, &exponent);
     if (exponent < -13)
