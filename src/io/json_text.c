@@ -28,7 +28,8 @@ static hop_status append_number(const char *text, size_t n, struct hop_string *o
                                 struct hop_error *err)
 {
     char token[64], shortened[64];
-    if (n >= sizeof token || !memchr(text, '.', n))
+    const bool real = memchr(text, '.', n) || memchr(text, 'e', n);
+    if (n >= sizeof token || !real)
         return hop_string_append(out, text, n, err);
     memcpy(token, text, n);
     token[n] = '\0';

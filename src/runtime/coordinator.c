@@ -30,8 +30,10 @@ static hop_status record_evaluation(struct hop_coordinator *c,
     json_object_set_new(line, "epoch",
                         json_real((double)c->step / (double)c->loader.steps_per_epoch));
     json_object_set_new(line, "eval_seconds", json_real(evaluation->seconds));
-    json_object_set_new(line, "eval_samples_per_second",
-                        json_real((double)evaluation->examples / evaluation->seconds));
+    const double rows = (double)evaluation->examples;
+    const double batches = ceil(rows / (double)hop_job_micro_batch_rows(&c->job));
+    json_object_set_new(line, "eval_samples_per_second", json_real(rows / evaluation->seconds));
+    json_object_set_new(line, "eval_steps_per_second", json_real(batches / evaluation->seconds));
     return hop_coordinator_record(c, line, err);
 }
 
