@@ -157,7 +157,7 @@ static size_t lay_out(const struct hop_model_config *config, const struct hop_lo
     return offset;
 }
 
-static size_t count_factors(const struct hop_lora_config *lora, int32_t lo, int32_t hi)
+size_t hop_lora_factors(const struct hop_lora_config *lora, int32_t lo, int32_t hi)
 {
     size_t modules = 0;
     for (int32_t block = lo; block < hi; block++)
@@ -172,7 +172,7 @@ hop_status hop_parameters_create(const struct hop_model_config *config,
 {
     struct hop_parameters made = {0};
     hop_status status;
-    made.count = count_factors(lora, lo, hi);
+    made.count = hop_lora_factors(lora, lo, hi);
     HOP_TRY_DONE(hop_calloc(&made.items, made.count, sizeof *made.items, err));
     made.total = lay_out(config, lora, lo, hi, made.items);
     HOP_TRY_DONE(hop_calloc_aligned(&made.values, made.total, sizeof(float), err));

@@ -85,6 +85,8 @@ hop_status hop_parameters_create(const struct hop_model_config *config,
                                  const struct hop_lora_config *lora, int32_t lo, int32_t hi,
                                  struct hop_parameters *out, struct hop_error *err);
 void hop_parameters_free(struct hop_parameters *parameters);
+/* Factor matrices of blocks [lo, hi): two for every module with an adapter. */
+size_t hop_lora_factors(const struct hop_lora_config *lora, int32_t lo, int32_t hi);
 /* Trainable parameters of blocks [lo, hi). */
 int64_t hop_lora_parameters(const struct hop_model_config *config,
                             const struct hop_lora_config *lora, int32_t lo, int32_t hi);
