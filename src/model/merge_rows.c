@@ -121,18 +121,34 @@ static hop_status put_piece(const struct piece *piece, struct hop__merge_buffer 
     return HOP_OK;
 }
 
+/* As it is, with no more of it in memory than a piece. */
+static hop_status copy(const struct hop_tensor *tensor, struct hop_file_writer *writer,
+                       struct hop_error *err)
+{
+    enum { PIECE_BYTES = 1 << 24 };
+    for (size_t at = 0; at < tensor->bytes; at += PIECE_BYTES) {
+        const char *const begin = (const char *)tensor->data + at;
+        const size_t left = tensor->bytes - at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
+        HOP_TRY(hop_file_put(writer, begin, n, err));
+        hop_map_release(begin, n);
+    }
+    return HOP_OK;
+}
+
 hop_status hop__merge_put(const struct hop_tensor *tensor, const struct hop__merge_delta *delta,
                           enum hop_dtype dtype, struct hop__merge_buffer *buffer,
                           struct hop_file_writer *writer, struct hop_error *err)
 {
     struct piece piece = {.tensor = tensor, .delta = delta, .dtype = dtype};
     if (!delta && tensor->dtype == dtype)
-        return hop_file_put(writer, tensor->data, tensor->bytes, err);
-    const size_t count = tensor->bytes / hop_dtype_size(tensor->dtype), strip = strip_of(&piece);
+        return copy(tensor, writer, err);
+    const size_t size = hop_dtype_size(tensor->dtype);
+    const size_t count = tensor->bytes / size, strip = strip_of(&piece);
     const size_t most = buffer->capacity / strip * strip;
     for (; piece.begin < count; piece.begin += piece.n) {
         piece.n = count - piece.begin < most ? count - piece.begin : most;
         HOP_TRY(put_piece(&piece, buffer, writer, err));
+        hop_map_release((const char *)tensor->data + piece.begin * size, piece.n * size);
     }
     return HOP_OK;
 }
