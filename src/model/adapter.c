@@ -129,12 +129,29 @@ bool hop_parameter_parse(const char *name, struct hop_parameter *out)
     return false;
 }
 
+/* Pickled tensors can run code when they are read. */
+static hop_status check_pickled(const char *directory, const char *path, struct hop_error *err)
+{
+    char *pickled;
+    HOP_TRY(hop_path_join(directory, "adapter_model.bin", &pickled, err));
+    const bool only = !hop_file_exists(path) && hop_file_exists(pickled);
+    free(pickled);
+    if (!only)
+        return HOP_OK;
+    return hop_fail(err, HOP_UNSUPPORTED,
+                    "%s: holds adapter_model.bin only, which is not read; save the adapter again "
+                    "with a PEFT that writes adapter_model.safetensors",
+                    directory);
+}
+
 hop_status hop_adapter_open(const char *directory, struct hop_safetensors **out,
                             struct hop_error *err)
 {
     char *path;
     HOP_TRY(hop_path_join(directory, "adapter_model.safetensors", &path, err));
-    const hop_status status = hop_safetensors_open(path, out, err);
+    hop_status status = check_pickled(directory, path, err);
+    if (status == HOP_OK)
+        status = hop_safetensors_open(path, out, err);
     free(path);
     return status;
 }

@@ -129,8 +129,9 @@ static hop_status train_loop(struct hop_coordinator *c, struct hop_error *err)
 static void fill_progress(struct hop_coordinator *c)
 {
     c->progress.max_steps = c->steps;
-    c->progress.num_train_epochs = c->job.train.epochs;
-    c->progress.train_batch_size = c->job.train.batch_size;
+    c->progress.num_train_epochs =
+        (int64_t)ceil((double)c->steps / (double)c->loader.steps_per_epoch);
+    c->progress.train_batch_size = hop_job_micro_batch_rows(&c->job);
     c->progress.logging_steps = 1;
     c->progress.eval_steps = c->job.train.eval_every;
     c->progress.save_steps = c->job.train.save_every;

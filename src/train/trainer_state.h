@@ -11,7 +11,9 @@
 struct hop_trainer_state {
     int64_t global_step, max_steps; /* optimizer steps done, and of the whole run */
     double epoch;
-    int64_t num_train_epochs, train_batch_size, logging_steps, eval_steps, save_steps;
+    int64_t num_train_epochs; /* begun when max_steps are done */
+    int64_t train_batch_size; /* rows of a forward pass, as the Trainer means it */
+    int64_t logging_steps, eval_steps, save_steps;
     int64_t input_tokens;             /* seen so far */
     int64_t parameters;               /* of the model without its embedding, for total_flos */
     double last_loss, loss_sum;       /* of the last step (NaN: none yet), of all steps */

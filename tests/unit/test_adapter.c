@@ -329,44 +329,64 @@ static const float *parameter_of(const struct hop_parameters *p, int32_t block,
     return NULL;
 }
 
+/* A saved adapter, and what it was saved from. */
+struct saved {
+    struct file file;
+    json_t *config;
+    const struct hop_model_config *model;
+    const struct hop_lora_config *lora;
+    const struct hop_parameters *parameters;
+};
+
+static void check_scale(const struct saved *saved, const char *name, double r, int32_t block,
+                        enum hop_target target)
+{
+    const double alpha = pattern_value(saved->config, "alpha_pattern", "lora_alpha", name);
+    const bool rslora = json_is_true(json_object_get(saved->config, "use_rslora"));
+    assert_close(alpha / (rslora ? sqrt(r) : r), hop_lora_scale(saved->lora, block, target), 1e-12);
+}
+
+/* False where PEFT adapts nothing. */
+static bool check_saved_module(const struct saved *saved, int32_t block, enum hop_target target)
+{
+    const int64_t in = hop_target_in(saved->model, target);
+    const int64_t out = hop_target_out(saved->model, target);
+    char name[HOP_TENSOR_NAME];
+    snprintf(name, sizeof name, "model.layers.%d.%s", block, hop_target_paths[target]);
+    if (!is_target(saved->config, name)) {
+        assert_int_equal(hop_lora_rank(saved->lora, block, target), 0);
+        return false;
+    }
+    const double rank = pattern_value(saved->config, "rank_pattern", "r", name);
+    const int64_t r = (int64_t)rank;
+    check_scale(saved, name, rank, block, target);
+    assert_memory_equal(tensor_of(&saved->file, name, 'A', r, in),
+                        parameter_of(saved->parameters, block, target, HOP_LORA_A),
+                        (size_t)(r * in) * sizeof(float));
+    assert_memory_equal(tensor_of(&saved->file, name, 'B', out, r),
+                        parameter_of(saved->parameters, block, target, HOP_LORA_B),
+                        (size_t)(r * out) * sizeof(float));
+    return true;
+}
+
 /* What PEFT would build from the configuration and fill from the file is what was saved. */
 static void check_as_peft(const char *folder, const struct hop_model_config *model,
                           const struct hop_lora_config *lora, const struct hop_parameters *p)
 {
-    struct file file;
+    struct saved saved = {.model = model, .lora = lora, .parameters = p};
     char path[128];
     size_t modules = 0;
     snprintf(path, sizeof path, "%s/adapter_config.json", folder);
-    json_t *const config = json_load_file(path, 0, NULL);
-    assert_non_null(config);
-    file_open(&file, folder);
-    check_order(&file);
-    for (int32_t block = 0; block < model->blocks; block++) {
-        for (enum hop_target target = 0; target < HOP_TARGETS; target++) {
-            char name[HOP_TENSOR_NAME];
-            snprintf(name, sizeof name, "model.layers.%d.%s", block, hop_target_paths[target]);
-            if (!is_target(config, name)) {
-                assert_int_equal(hop_lora_rank(lora, block, target), 0);
-                continue;
-            }
-            const int64_t in = hop_target_in(model, target), out = hop_target_out(model, target);
-            const double r = pattern_value(config, "rank_pattern", "r", name);
-            const double alpha = pattern_value(config, "alpha_pattern", "lora_alpha", name);
-            const bool rslora = json_is_true(json_object_get(config, "use_rslora"));
-            assert_close(alpha / (rslora ? sqrt(r) : r), hop_lora_scale(lora, block, target),
-                         1e-12);
-            assert_memory_equal(tensor_of(&file, name, 'A', (int64_t)r, in),
-                                parameter_of(p, block, target, HOP_LORA_A),
-                                (size_t)((int64_t)r * in) * sizeof(float));
-            assert_memory_equal(tensor_of(&file, name, 'B', out, (int64_t)r),
-                                parameter_of(p, block, target, HOP_LORA_B),
-                                (size_t)((int64_t)r * out) * sizeof(float));
-            modules++;
-        }
-    }
-    assert_int_equal(json_object_size(file.header), 1 + 2 * modules);
-    file_close(&file);
-    json_decref(config);
+    saved.config = json_load_file(path, 0, NULL);
+    assert_non_null(saved.config);
+    file_open(&saved.file, folder);
+    check_order(&saved.file);
+    for (int32_t block = 0; block < model->blocks; block++)
+        for (enum hop_target target = 0; target < HOP_TARGETS; target++)
+            modules += check_saved_module(&saved, block, target);
+    assert_int_equal(json_object_size(saved.file.header), 1 + 2 * modules);
+    file_close(&saved.file);
+    json_decref(saved.config);
 }
 
 static void fill(struct hop_parameters *p)
@@ -555,6 +575,19 @@ static void test_many_and_missing(void **state)
     assert_fails(load_tensors(&t, &p), HOP_INPUT, "layers.1.");
     assert_fails(HOP_INPUT, HOP_INPUT, "layers.3.");
     assert_fails(HOP_INPUT, HOP_INPUT, "and 2 more");
+}
+
+static void test_pickled(void **state)
+{
+    (void)state;
+    struct hop_safetensors *set;
+    char folder[64], path[128];
+    support_folder(folder, sizeof folder);
+    assert_fails(hop_adapter_open(folder, &set, &err), HOP_INPUT, "adapter_model.safetensors");
+    snprintf(path, sizeof path, "%s/adapter_model.bin", folder);
+    assert_ok(hop_file_write(path, "PK", 2, &err));
+    assert_fails(hop_adapter_open(folder, &set, &err), HOP_UNSUPPORTED, "adapter_model.bin");
+    support_folder_remove(folder);
 }
 
 /* The configuration in the setup message */
@@ -754,6 +787,7 @@ int main(void)
         cmocka_unit_test(test_other_spellings),
         cmocka_unit_test(test_unexpected_tensors),
         cmocka_unit_test(test_many_and_missing),
+        cmocka_unit_test(test_pickled),
         cmocka_unit_test(test_message),
         cmocka_unit_test(test_stage_gradients),
         cmocka_unit_test(test_widened),

@@ -571,6 +571,7 @@ static void test_checkpoint_of_patterns(void **state)
     assert_ok(run_save(&run, folder));
     const float last = run.parameters.values[run.parameters.total - 1];
     run.parameters.values[run.parameters.total - 1] = 0;
+    hop_trainer_state_free(&run.state);
     snprintf(path, sizeof path, "%s/checkpoint-9", folder);
     assert_ok(hop_checkpoint_load(path, &run.model, &run.lora, &run.parameters, &run.adamw,
                                   &run.state, &err));
