@@ -7,7 +7,7 @@ set -eu
 
 packages="build-essential cmake pkg-config mpi-default-bin openmpi-bin libopenmpi-dev
 libjansson-dev libyaml-dev libcsv-dev libpcre2-dev libutf8proc-dev librandom123-dev
-libhwloc-dev libcmocka-dev libopenblas-openmp-dev wordnet-base clang-format mpich libmpich-dev"
+libhwloc-dev libcmocka-dev libopenblas-openmp-dev wordnet-base clang-format mpich libmpich-dev iproute2"
 
 # oneDNN is packaged for 64-bit x86 only; elsewhere CBLAS computes the products.
 case $(dpkg --print-architecture 2>/dev/null) in

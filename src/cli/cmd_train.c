@@ -1,6 +1,7 @@
 /* hybridop train: plans, starts one process a device, fine-tunes, writes the run folder. */
 #include <argp.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,16 +78,21 @@ static hop_status run(void *input, struct hop_error *err)
     struct options *const options = input;
     hop_status status = HOP_OK;
     struct hop_job job = {0};
-    struct hop_plan plan = {0};
+    struct hop_problem problem = {0};
+    struct hop_forecast forecast = {0};
+    FILE *const to = options->dry_run ? stdout : stderr;
     if (options->resume)
         HOP_TRY_DONE(hop_job_options_set(&options->job, "resume", "true", err));
     HOP_TRY_DONE(hop_job_options_load(&options->job, &job, err));
-    HOP_TRY_DONE(hop_job_plan(&job, &plan, err));
-    HOP_TRY_DONE(hop_plan_print(&plan, &job, options->dry_run ? stdout : stderr, err));
+    HOP_TRY_DONE(hop_problem_create(&job, &problem, err));
+    HOP_TRY_DONE(hop_job_forecast(&job, &problem, &forecast, err));
+    HOP_TRY_DONE(hop_forecast_require(&forecast, err));
+    HOP_TRY_DONE(hop_forecast_print(&forecast, &problem.cost, &problem.facts, to, err));
     if (!options->dry_run)
-        HOP_TRY_DONE(launch(&job, &plan, err));
+        HOP_TRY_DONE(launch(&job, &forecast.plan, err));
 done:
-    hop_plan_free(&plan);
+    hop_forecast_free(&forecast);
+    hop_problem_free(&problem);
     hop_job_free(&job);
     return status;
 }

@@ -8,11 +8,15 @@
 #include "base/error.h"
 
 int hop_cmd_train(int argc, char **argv);
+int hop_cmd_plan(int argc, char **argv);
+int hop_cmd_simulate(int argc, char **argv);
 int hop_cmd_eval(int argc, char **argv);
 int hop_cmd_generate(int argc, char **argv);
 int hop_cmd_merge(int argc, char **argv);
 int hop_cmd_tokenize(int argc, char **argv);
+int hop_cmd_score(int argc, char **argv);
 int hop_cmd_devices(int argc, char **argv);
+int hop_cmd_profile(int argc, char **argv);
 /* One rank of a run; started by the launcher, not by people. */
 int hop_cmd_worker(int argc, char **argv);
 

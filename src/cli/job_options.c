@@ -8,10 +8,11 @@ enum { KEY_SET = 256, KEY_STRATEGY };
 
 static const struct argp_option known[] = {
     {"set", KEY_SET, "KEY=VALUE", 0, "Set a key of the job, e.g. train.max_steps=100", 0},
-    {"strategy", KEY_STRATEGY, "NAME", 0, "Planner and schedule: hybridop, single", 0},
+    {"strategy", KEY_STRATEGY, "NAME", 0, "Planner and schedule, instead of the job's", 0},
     {0}};
 
-static hop_status append(struct hop_job_options *options, const char *text, struct hop_error *err)
+hop_status hop_job_options_add(struct hop_job_options *options, const char *text,
+                               struct hop_error *err)
 {
     HOP_TRY(hop_grow(&options->overrides, &options->capacity, options->count + 1,
                      sizeof *options->overrides, err));
@@ -26,7 +27,7 @@ hop_status hop_job_options_set(struct hop_job_options *options, const char *key,
     struct hop_string text = {0};
     hop_status status = hop_string_printf(&text, err, "%s=%s", key, value);
     if (status == HOP_OK)
-        status = append(options, hop_string_text(&text), err);
+        status = hop_job_options_add(options, hop_string_text(&text), err);
     hop_string_free(&text);
     return status;
 }
@@ -37,7 +38,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
     hop_status status = HOP_OK;
     switch (key) {
     case KEY_SET:
-        status = append(options, value, &options->err);
+        status = hop_job_options_add(options, value, &options->err);
         break;
     case KEY_STRATEGY:
         status = hop_job_options_set(options, "strategy", value, &options->err);

@@ -19,7 +19,10 @@ struct hop_job_options {
 /* An argp child; give it a struct hop_job_options as input. */
 extern const struct argp hop_job_argp;
 
-/* Adds "key=value"; value is taken as it stands. */
+/* Adds "key=value" as the user wrote it. */
+hop_status hop_job_options_add(struct hop_job_options *options, const char *text,
+                               struct hop_error *err);
+/* The same from its two halves; value is taken as it stands. */
 hop_status hop_job_options_set(struct hop_job_options *options, const char *key, const char *value,
                                struct hop_error *err);
 hop_status hop_job_options_load(struct hop_job_options *options, struct hop_job *job,

@@ -12,12 +12,19 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"train", "hybridop train", "fine-tune a model as a job file says", hop_cmd_train},
+    {"plan", "hybridop plan", "which device should hold which blocks, and how fast that is",
+     hop_cmd_plan},
+    {"simulate", "hybridop simulate", "strategies side by side, by event simulation",
+     hop_cmd_simulate},
     {"eval", "hybridop eval", "task metric of a model or adapter on held-out rows", hop_cmd_eval},
     {"generate", "hybridop generate", "text from a model", hop_cmd_generate},
     {"merge", "hybridop merge", "a model with an adapter merged into it", hop_cmd_merge},
     {"tokenize", "hybridop tokenize", "text to token ids and back", hop_cmd_tokenize},
+    {"score", "hybridop score", "official metrics of predictions that exist already",
+     hop_cmd_score},
     {"devices", "hybridop devices", "backends and what they can do on this machine",
      hop_cmd_devices},
+    {"profile", "hybridop profile", "measure this machine for a model", hop_cmd_profile},
     {"worker", "hybridop worker", NULL, hop_cmd_worker},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

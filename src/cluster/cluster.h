@@ -18,6 +18,7 @@ struct hop_device {
     char *backend;                 /* name of a numeric backend */
     bool bp;                       /* BP-capable */
     double rate;                   /* forward, achieved, TFLOPS (1e12 operations a second) */
+    bool rate_known;               /* given by the file or a profile; else the rate is a guess */
     double memory;                 /* bytes a stage may use; 0: not limited */
     double memory_bandwidth;       /* bytes/s achieved; 0: never what limits a block */
     double overhead;               /* seconds a block takes beside the arithmetic */

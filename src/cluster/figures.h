@@ -21,46 +21,25 @@ struct hop_figures {
 /* The section `power`. */
 extern const struct hop_field hop_power_fields[];
 
+#define HOP_FIGURE(name, kind, ...)                                                                \
+    {                                                                                              \
+        .key = #name, .type = HOP_FIELD_##kind, .offset = offsetof(struct hop_figures, name),      \
+        __VA_ARGS__                                                                                \
+    }
+
 /* Rows for the table of a struct whose first member is a struct hop_figures. */
 #define HOP_FIGURE_FIELDS                                                                          \
-    {.key = "bp",                                                                                  \
-     .type = HOP_FIELD_BOOL,                                                                       \
-     .offset = offsetof(struct hop_figures, bp),                                                   \
-     .fallback = 1,                                                                                \
-     .help = "whether the device runs backward"},                                                  \
-        {.key = "rate",                                                                            \
-         .type = HOP_FIELD_REAL,                                                                   \
-         .offset = offsetof(struct hop_figures, rate),                                             \
-         .fallback = 0.1,                                                                          \
-         .minimum = 1e-6,                                                                          \
-         .maximum = 1e9,                                                                           \
-         .help = "forward speed achieved at 16 bits, TFLOPS"},                                     \
-        {.key = "memory",                                                                          \
-         .type = HOP_FIELD_BYTES,                                                                  \
-         .offset = offsetof(struct hop_figures, memory),                                           \
-         .help = "that a stage may use, e.g. 7GiB; 0: not limited"},                               \
-        {.key = "bandwidth",                                                                       \
-         .type = HOP_FIELD_RATE,                                                                   \
-         .offset = offsetof(struct hop_figures, bandwidth),                                        \
-         .help = "of the memory, achieved, e.g. 50GB/s; 0: never what limits"},                    \
-        {.key = "overhead",                                                                        \
-         .type = HOP_FIELD_SECONDS,                                                                \
-         .offset = offsetof(struct hop_figures, overhead),                                         \
-         .help = "of a block beside its arithmetic, e.g. 0.2ms"},                                  \
-        {.key = "backward_ratio",                                                                  \
-         .type = HOP_FIELD_REAL,                                                                   \
-         .offset = offsetof(struct hop_figures, backward_ratio),                                   \
-         .fallback = 1.05,                                                                         \
-         .minimum = 1e-3,                                                                          \
-         .maximum = 1e3,                                                                           \
-         .help = "time of backward / forward, frozen weights"},                                    \
-        {.key = "probe_ratio",                                                                     \
-         .type = HOP_FIELD_REAL,                                                                   \
-         .offset = offsetof(struct hop_figures, probe_ratio),                                      \
-         .fallback = 1,                                                                            \
-         .minimum = 1e-3,                                                                          \
-         .maximum = 1e3,                                                                           \
-         .help = "time of one more probe of several at once / forward"},                           \
+    HOP_FIGURE(bp, BOOL, .fallback = 1, .help = "whether the device runs backward"),               \
+        HOP_FIGURE(rate, REAL, .fallback = 0.1, .minimum = 1e-6, .maximum = 1e9,                   \
+                   .help = "forward speed achieved at 16 bits, TFLOPS"),                           \
+        HOP_FIGURE(memory, BYTES, .help = "that a stage may use, e.g. 7GiB; 0: not limited"),      \
+        HOP_FIGURE(bandwidth, RATE,                                                                \
+                   .help = "of the memory, achieved, e.g. 50GB/s; 0: never what limits"),          \
+        HOP_FIGURE(overhead, SECONDS, .help = "of a block beside its arithmetic, e.g. 0.2ms"),     \
+        HOP_FIGURE(backward_ratio, REAL, .fallback = 1.05, .minimum = 1e-3, .maximum = 1e3,        \
+                   .help = "time of backward / forward, frozen weights"),                          \
+        HOP_FIGURE(probe_ratio, REAL, .fallback = 1, .minimum = 1e-3, .maximum = 1e3,              \
+                   .help = "time of one more probe of several at once / forward"),                 \
     {                                                                                              \
         .key = "power", .type = HOP_FIELD_SECTION, .fields = hop_power_fields                      \
     }

@@ -19,6 +19,14 @@ struct hop_example {
     int32_t length;
     int32_t prompt_length; /* tokens before the first label token that counts */
     int32_t answer;        /* index of the right label of a label task, or -1 */
+    int32_t group;         /* the question it is one answer to, in [0, group_count), or -1 */
+};
+
+/* What a free answer is measured against. */
+struct hop_reference {
+    char *id;     /* of the question */
+    char **golds; /* (count): right answers */
+    size_t count;
 };
 
 struct hop_dataset {
@@ -33,9 +41,19 @@ struct hop_dataset {
     struct hop_ids *label_ids;
     char **label_names;
     size_t label_count;
+    /* Tasks that judge several answers to a question, each an example: how many questions there
+     * are. The examples of a question stand together. */
+    size_t group_count;
+    struct hop_reference *references; /* (count) in tasks with free answers, else NULL */
 };
 
-enum hop_data_task { HOP_TASK_JSONL, HOP_TASK_AG_NEWS, HOP_TASK_COUNT };
+enum hop_data_task {
+    HOP_TASK_JSONL,
+    HOP_TASK_AG_NEWS,
+    HOP_TASK_MULTIRC,
+    HOP_TASK_SQUAD,
+    HOP_TASK_COUNT
+};
 extern const char *const hop_task_names[]; /* NULL-terminated, as in the job file */
 
 struct hop_dataset_options {
@@ -49,11 +67,12 @@ struct hop_dataset_options {
      * empty. */
     const char *const *labels;
     size_t label_count;
-    size_t limit; /* rows to read at most; 0: all */
+    size_t limit; /* rows to read at most; 0: all. multirc reads whole questions only */
 };
 
-/* Reads path by the task's reader (one file a task: src/data/task_NAME.c). Errors name file:line. A
- * file without a usable row is HOP_INPUT. tokenizer may be NULL where every row holds tokens. */
+/* Reads path by the task's reader (one file a task: src/data/task_NAME.c). Errors name file:line,
+ * or the file and the place in its JSON. A file without a usable row is HOP_INPUT. tokenizer may be
+ * NULL where every row holds tokens. */
 hop_status hop_dataset_load(const char *path, struct hop_tokenizer *tokenizer,
                             const struct hop_dataset_options *options, struct hop_dataset **out,
                             struct hop_error *err);

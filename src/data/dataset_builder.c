@@ -67,6 +67,7 @@ void hop_builder_free(struct hop_builder *builder)
     hop_ids_free(&builder->bos);
     hop_ids_free(&builder->ids);
     hop_ids_free(&builder->labels);
+    hop_string_free(&builder->where);
     hop_label_set_free(&builder->candidates);
     *builder = (struct hop_builder){0};
 }
@@ -111,26 +112,36 @@ static bool starts_with_bos(const struct hop_builder *b)
     return n && b->ids.count >= n && memcmp(b->ids.data, b->bos.data, n * sizeof *b->ids.data) == 0;
 }
 
+/* Says where the row that begins now is, for messages. */
+static hop_status name_row(struct hop_builder *b, size_t line, const char *place,
+                           struct hop_error *err)
+{
+    b->where.length = 0;
+    if (place)
+        return hop_string_printf(&b->where, err, "%s", place);
+    return hop_string_printf(&b->where, err, "%s:%zu", b->path, line);
+}
+
 /* Appends the tokens of text to the row. */
-static hop_status encode(struct hop_builder *b, size_t line, const char *text, size_t length,
+static hop_status encode(struct hop_builder *b, const char *text, size_t length,
                          struct hop_error *err)
 {
     if (!b->tokenizer)
         return hop_fail(err, HOP_INPUT,
-                        "%s:%zu: the row is text, but the model has no tokenizer; put its "
+                        "%s: the row is text, but the model has no tokenizer; put its "
                         "tokenizer.json into the model folder",
-                        b->path, line);
+                        b->where.data);
     if (hop_tokenizer_encode(b->tokenizer, text, length, false, &b->ids, err) != HOP_OK)
-        return hop_wrap(err, "%s:%zu", b->path, line);
+        return hop_wrap(err, "%s", b->where.data);
     return HOP_OK;
 }
 
 /* Begins the row with text. A text that spells BOS itself does not get a second one. */
-static hop_status encode_first(struct hop_builder *b, size_t line, const char *text, size_t length,
+static hop_status encode_first(struct hop_builder *b, const char *text, size_t length,
                                struct hop_error *err)
 {
     b->ids.count = 0;
-    HOP_TRY(encode(b, line, text, length, err));
+    HOP_TRY(encode(b, text, length, err));
     if (starts_with_bos(b) || b->bos.count == 0)
         return HOP_OK;
     const size_t n = b->bos.count, old = b->ids.count;
@@ -160,23 +171,23 @@ static hop_status mask_before(struct hop_builder *b, size_t begin, struct hop_er
     return HOP_OK;
 }
 
-static hop_status check_tokens(const struct hop_builder *b, size_t line, struct hop_error *err)
+static hop_status check_tokens(const struct hop_builder *b, struct hop_error *err)
 {
     const int32_t vocabulary = b->options->vocabulary > 0 ? b->options->vocabulary : INT32_MAX;
     if (b->ids.count > INT32_MAX / 2)
-        return hop_fail(err, HOP_INPUT, "%s:%zu: the row has %zu tokens, too many", b->path, line,
+        return hop_fail(err, HOP_INPUT, "%s: the row has %zu tokens, too many", b->where.data,
                         b->ids.count);
     for (size_t i = 0; i < b->ids.count; i++) {
         const int32_t id = b->ids.data[i], label = b->labels.data[i];
         if (id < 0 || id >= vocabulary)
             return hop_fail(err, HOP_INPUT,
-                            "%s:%zu: token %zu has id %d, the model's vocabulary has %d; is it the "
+                            "%s: token %zu has id %d, the model's vocabulary has %d; is it the "
                             "tokenizer of this model?",
-                            b->path, line, i, id, vocabulary);
+                            b->where.data, i, id, vocabulary);
         if (label != HOP_LABEL_IGNORED && (label < 0 || label >= vocabulary))
             return hop_fail(err, HOP_INPUT,
-                            "%s:%zu: label %zu is %d; it must be a token id below %d or %d",
-                            b->path, line, i, label, vocabulary, HOP_LABEL_IGNORED);
+                            "%s: label %zu is %d; it must be a token id below %d or %d",
+                            b->where.data, i, label, vocabulary, HOP_LABEL_IGNORED);
     }
     return HOP_OK;
 }
@@ -205,14 +216,16 @@ static size_t prompt_excess(const struct hop_builder *b, size_t prompt)
     return prompt + room > limit ? prompt + room - limit : 0;
 }
 
-/* How many tokens in front of `end` hold the last `bytes` bytes of the prompt. */
+/* How many tokens in front of `end` hold the last `bytes` bytes of the prompt. Beyond max_length
+ * the count does not matter: the row cannot keep them. */
 static hop_status count_question(const struct hop_builder *b, size_t end, size_t bytes,
                                  size_t *tokens, struct hop_error *err)
 {
     hop_status status = HOP_OK;
     struct hop_string text = {0};
+    const size_t limit = (size_t)b->options->max_length, most = end < limit ? end : limit;
     *tokens = 0;
-    while (status == HOP_OK && text.length < bytes && *tokens < end) {
+    while (status == HOP_OK && text.length < bytes && *tokens < most) {
         ++*tokens;
         text.length = 0;
         status = hop_tokenizer_decode(b->tokenizer, b->ids.data + end - *tokens, *tokens, false,
@@ -288,7 +301,8 @@ static hop_status store(struct hop_builder *b, size_t first, size_t labelled, in
                                                    .labels = block + n,
                                                    .length = (int32_t)n,
                                                    .prompt_length = (int32_t)first,
-                                                   .answer = answer};
+                                                   .answer = answer,
+                                                   .group = -1};
     d->tokens += (int64_t)n;
     d->label_tokens += (int64_t)labelled;
     if ((int32_t)n > d->longest)
@@ -296,13 +310,13 @@ static hop_status store(struct hop_builder *b, size_t first, size_t labelled, in
     return HOP_OK;
 }
 
-static hop_status keep_row(struct hop_builder *b, size_t line, size_t question, int32_t answer,
+static hop_status keep_row(struct hop_builder *b, size_t question, int32_t answer,
                            struct hop_error *err)
 {
     size_t first;
     bool was_cut;
     b->dataset->rows++;
-    HOP_TRY(check_tokens(b, line, err));
+    HOP_TRY(check_tokens(b, err));
     HOP_TRY(cut(b, question, &was_cut, err));
     const size_t labelled = count_labels(&b->labels, &first);
     if (labelled == 0) {
@@ -323,11 +337,11 @@ static hop_status match_answer(struct hop_builder *b, const struct hop_pair *pai
     HOP_TRY(hop_label_set_match(&b->candidates, pair->completion, pair->completion_length, answer,
                                 err));
     if (*answer < 0)
-        return hop_fail(
-            err, HOP_INPUT,
-            "%s:%zu: the completion \"%.64s\" is none of the %zu labels (\"%.64s\", …); "
-            "add it to data.labels or mend the row",
-            b->path, pair->line, pair->completion, b->candidates.count, b->candidates.names[0]);
+        return hop_fail(err, HOP_INPUT,
+                        "%s: the completion \"%.64s\" is none of the %zu labels (\"%.64s\", …); "
+                        "add it to data.labels or mend the row",
+                        b->where.data, pair->completion, b->candidates.count,
+                        b->candidates.names[0]);
     return HOP_OK;
 }
 
@@ -335,39 +349,41 @@ hop_status hop_builder_add_pair(struct hop_builder *builder, const struct hop_pa
                                 struct hop_error *err)
 {
     int32_t answer;
+    HOP_TRY(name_row(builder, pair->line, pair->place, err));
     HOP_TRY(match_answer(builder, pair, &answer, err));
-    HOP_TRY(encode_first(builder, pair->line, pair->prompt, pair->prompt_length, err));
+    HOP_TRY(encode_first(builder, pair->prompt, pair->prompt_length, err));
     const size_t begin = builder->ids.count;
-    HOP_TRY(encode(builder, pair->line, pair->completion, pair->completion_length, err));
+    HOP_TRY(encode(builder, pair->completion, pair->completion_length, err));
     HOP_TRY(append_eos(builder, begin, err));
     HOP_TRY(mask_before(builder, begin, err));
-    return keep_row(builder, pair->line, pair->question_length, answer, err);
+    return keep_row(builder, pair->question_length, answer, err);
 }
 
-static hop_status refuse_unlabelled_kind(const struct hop_builder *b, size_t line,
-                                         struct hop_error *err)
+static hop_status refuse_unlabelled_kind(const struct hop_builder *b, struct hop_error *err)
 {
     if (b->candidates.count == 0)
         return HOP_OK;
     return hop_fail(err, HOP_INPUT,
-                    "%s:%zu: with data.labels every row needs \"prompt\" and \"completion\"",
-                    b->path, line);
+                    "%s: with data.labels every row needs \"prompt\" and \"completion\"",
+                    b->where.data);
 }
 
 hop_status hop_builder_add_text(struct hop_builder *builder, size_t line, const char *text,
                                 size_t length, struct hop_error *err)
 {
-    HOP_TRY(refuse_unlabelled_kind(builder, line, err));
-    HOP_TRY(encode_first(builder, line, text, length, err));
+    HOP_TRY(name_row(builder, line, NULL, err));
+    HOP_TRY(refuse_unlabelled_kind(builder, err));
+    HOP_TRY(encode_first(builder, text, length, err));
     HOP_TRY(append_eos(builder, 0, err));
     HOP_TRY(mask_before(builder, 0, err));
-    return keep_row(builder, line, 0, -1, err);
+    return keep_row(builder, 0, -1, err);
 }
 
 hop_status hop_builder_add_tokens(struct hop_builder *builder, size_t line, struct hop_error *err)
 {
-    HOP_TRY(refuse_unlabelled_kind(builder, line, err));
-    return keep_row(builder, line, 0, -1, err);
+    HOP_TRY(name_row(builder, line, NULL, err));
+    HOP_TRY(refuse_unlabelled_kind(builder, err));
+    return keep_row(builder, 0, -1, err);
 }
 
 /* Candidates become tokens just as completions do. */

@@ -14,8 +14,10 @@ struct hop_builder {
     const struct hop_dataset_options *options;
     struct hop_dataset *dataset;
     size_t capacity;            /* of dataset->examples */
+    size_t reference_capacity;  /* of dataset->references */
     struct hop_ids bos;         /* what the post-processor puts in front of a text */
     struct hop_ids ids, labels; /* the row being built */
+    struct hop_string where;    /* of that row, for messages */
     const char *answer_space;   /* what a template puts between a prompt and its answer */
     struct hop_label_set candidates;
     size_t longest_answer; /* tokens of the longest candidate with EOS; 0 without candidates */
@@ -24,6 +26,7 @@ struct hop_builder {
 /* A row as a task reader found it. */
 struct hop_pair {
     size_t line;
+    const char *place; /* "file: data[3]..." where a file is no list of lines; NULL: line says it */
     const char *prompt, *completion;
     size_t prompt_length, completion_length;
     size_t question_length; /* bytes at the prompt's end that a cut spares: what is asked about the

@@ -15,6 +15,7 @@ struct hop_background {
     pthread_cond_t changed;
     bool active, ending;
     MPI_Comm channel;
+    struct hop_outbox *outbox; /* guarded by `mpi` */
 };
 
 /* Blocks while there is nothing to do; false when the thread should end. */
@@ -37,6 +38,7 @@ static void *progress(void *argument)
         /* Whoever holds the lock is inside MPI and makes progress itself. */
         if (pthread_mutex_trylock(&background->mpi) == 0) {
             MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, background->channel, &found, MPI_STATUS_IGNORE);
+            hop_outbox_advance(background->outbox);
             pthread_mutex_unlock(&background->mpi);
         }
         hop_clock_sleep(interval);
@@ -96,6 +98,15 @@ void hop_background_set_active(struct hop_background *background, bool active)
     background->active = active;
     pthread_cond_signal(&background->changed);
     pthread_mutex_unlock(&background->state);
+}
+
+void hop_background_set_outbox(struct hop_background *background, struct hop_outbox *outbox)
+{
+    if (!background)
+        return;
+    hop_background_lock(background);
+    background->outbox = outbox;
+    hop_background_unlock(background);
 }
 
 void hop_background_lock(struct hop_background *background)

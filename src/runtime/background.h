@@ -12,6 +12,7 @@
 #include <mpi.h>
 
 #include "base/error.h"
+#include "runtime/outbox.h"
 
 struct hop_background;
 
@@ -21,6 +22,8 @@ hop_status hop_background_create(MPI_Comm channel, struct hop_background **out,
 void hop_background_free(struct hop_background *background);
 /* The thread works only between true and false. NULL is fine. */
 void hop_background_set_active(struct hop_background *background, bool active);
+/* Whose messages the thread starts when it is their turn. NULL is fine for either. */
+void hop_background_set_outbox(struct hop_background *background, struct hop_outbox *outbox);
 /* Around every MPI call of the rank. NULL is fine. */
 void hop_background_lock(struct hop_background *background);
 void hop_background_unlock(struct hop_background *background);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { COMMAND_HEADER = 5, REPORT_HEADER = 4 };
+enum { COMMAND_HEADER = 5, REPORT_HEADER = 7 };
 
 size_t hop_command_words(const struct hop_session *session)
 {
@@ -70,6 +70,9 @@ size_t hop_report_encode(const struct hop_pass *pass, double *report)
     report[1] = pass->losses;
     report[2] = pass->derivatives;
     report[3] = pass->squares;
+    report[4] = pass->late.tasks;
+    report[5] = pass->late.seconds;
+    report[6] = pass->late.ratio;
     memcpy(report + n, pass->loss, (size_t)pass->losses * sizeof(double));
     n += (size_t)pass->losses;
     memcpy(report + n, pass->probe_loss, (size_t)pass->derivatives * sizeof(double));
@@ -87,12 +90,15 @@ hop_status hop_report_decode(const double *report, struct hop_pass *pass, size_t
                              struct hop_error *err)
 {
     if (!whole(report[1], limit) || !whole(report[2], limit) || !whole(report[3], limit) ||
+        !whole(report[4], INT32_MAX) ||
         REPORT_HEADER + report[1] + report[2] + report[3] > (double)limit)
         return hop_fail(err, HOP_PEER, "a report of a device makes no sense");
-    *pass = (struct hop_pass){.busy = report[0],
-                              .losses = (int32_t)report[1],
-                              .derivatives = (int32_t)report[2],
-                              .squares = (int32_t)report[3]};
+    *pass = (struct hop_pass){
+        .busy = report[0],
+        .losses = (int32_t)report[1],
+        .derivatives = (int32_t)report[2],
+        .squares = (int32_t)report[3],
+        .late = {.tasks = (int32_t)report[4], .seconds = report[5], .ratio = report[6]}};
     pass->loss = report + REPORT_HEADER;
     pass->probe_loss = pass->loss + pass->losses;
     pass->square = pass->probe_loss + pass->derivatives;

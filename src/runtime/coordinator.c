@@ -146,6 +146,11 @@ static void recall_evaluation(const json_t *entry, struct hop_evaluation *out)
     out->labelled = json_object_get(entry, "eval_accuracy") != NULL;
     out->accuracy = json_number_value(json_object_get(entry, "eval_accuracy"));
     out->macro_f1 = json_number_value(json_object_get(entry, "eval_macro_f1"));
+    out->multirc.questions = json_object_get(entry, "eval_em0") != NULL;
+    out->multirc.em0 = json_number_value(json_object_get(entry, "eval_em0"));
+    out->multirc.em1 = json_number_value(json_object_get(entry, "eval_em1"));
+    out->multirc.f1m = json_number_value(json_object_get(entry, "eval_f1m"));
+    out->multirc.f1a = json_number_value(json_object_get(entry, "eval_f1a"));
 }
 
 /* A resumed run ends with the summary of the whole run: its first evaluation and, where no step is
@@ -201,6 +206,10 @@ static hop_status print_evaluation(const struct hop_coordinator *c, bool json,
                c->after.loss, c->after.accuracy, c->after.macro_f1);
     else
         printf("examples  %zu\nloss      %.6f\n", c->after.examples, c->after.loss);
+    if (!json && c->after.multirc.questions)
+        printf("em0       %.4f\nem1       %.4f\nf1m       %.4f\nf1a       %.4f\n",
+               c->after.multirc.em0, c->after.multirc.em1, c->after.multirc.f1m,
+               c->after.multirc.f1a);
     fflush(stdout);
     free(text);
     return HOP_OK;
@@ -225,6 +234,7 @@ static void free_buffers(struct hop_coordinator *c)
     free(c->predicted);
     free(c->answers);
     free(c->clock_offset);
+    free(c->late);
 }
 
 static void free_coordinator(struct hop_coordinator *c)

@@ -6,6 +6,7 @@
 
 #include "data/batch.h"
 #include "data/dataset.h"
+#include "data/multirc_metrics.h"
 #include "model/lora.h"
 #include "runtime/command.h"
 #include "runtime/coordinator.h"
@@ -37,6 +38,7 @@ struct hop_evaluation {
     size_t examples;
     bool labelled; /* accuracy and macro_f1 are there */
     double accuracy, macro_f1;
+    struct hop_multirc_scores multirc; /* of task multirc; else without questions */
 };
 
 struct hop_coordinator {
@@ -55,7 +57,8 @@ struct hop_coordinator {
     struct hop_ranks ranks;
     struct hop_schedule_set schedules;
     struct hop_session session;
-    double *clock_offset; /* (ranks): rank's clock minus ours */
+    double *clock_offset;      /* (ranks): rank's clock minus ours */
+    struct hop_lateness *late; /* (devices) of emulated ones, after the first step */
     struct hop_full_state state;
     /* Step loop buffers. */
     int32_t *words;
@@ -95,6 +98,23 @@ hop_status hop_coordinator_gather(struct hop_coordinator *c, struct hop_error *e
 hop_status hop_coordinator_initialise(struct hop_coordinator *c, struct hop_error *err);
 hop_status hop_coordinator_checkpoint(struct hop_coordinator *c, struct hop_error *err);
 hop_status hop_coordinator_save_adapter(struct hop_coordinator *c, struct hop_error *err);
+
+/* coordinator_window.c: message buffers a payload kind and direction. A rank takes more where fewer
+ * would deadlock. */
+hop_status hop_coordinator_window(const struct hop_coordinator *c,
+                                  const struct hop_batch_limits *limits, int32_t *out,
+                                  struct hop_error *err);
+
+/* coordinator_emulation.c */
+/* Seconds of the run for a second of the cost table; 0: no device is emulated. */
+double hop_coordinator_time_scale(const struct hop_coordinator *c);
+/* Counts tasks of a pass that ended late. The first step is left out: it warms up. */
+void hop_coordinator_take_lateness(struct hop_coordinator *c, int32_t device, int64_t step,
+                                   const struct hop_lateness *late);
+/* One line for people that names the devices which could not keep their emulated times. */
+hop_status hop_coordinator_warn_of_lateness(const struct hop_coordinator *c, struct hop_error *err);
+/* {"time_scale", "late_tasks", "late_seconds"} */
+json_t *hop_coordinator_emulation_json(const struct hop_coordinator *c);
 
 /* train_step.c: one mini-batch. */
 /* This rank's own share of a pass, where it plays a device. */

@@ -1,6 +1,7 @@
 /* From a prepared coordinator to ranks that wait for commands. */
 #include "runtime/coordinator_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,17 +73,35 @@ static hop_status send_weights(struct hop_coordinator *c, struct hop_error *err)
     return HOP_OK;
 }
 
-/* A rank's clock minus ours, good to the latency of one message: enough to line up traces. */
+/* A rank's clock minus ours: of several answers the quickest tells it best, for it may have been
+ * read at any time in between. */
+static hop_status compare_clocks(struct hop_coordinator *c, int rank, struct hop_error *err)
+{
+    double quickest = INFINITY;
+    for (int i = 0; i < HOP_CLOCK_READINGS; i++) {
+        double clock;
+        const double asked = hop_clock_now();
+        HOP_TRY(hop_send(c->transport, HOP_CHANNEL_CONTROL, rank, HOP_TAG_CLOCK, NULL, 0, err));
+        HOP_TRY(hop_receive(c->transport, HOP_CHANNEL_CONTROL, rank, HOP_TAG_CLOCK, &clock,
+                            sizeof clock, "its clock", err));
+        const double told = hop_clock_now();
+        if (told - asked < quickest)
+            c->clock_offset[rank] = clock - (asked + told) / 2;
+        quickest = fmin(quickest, told - asked);
+    }
+    return HOP_OK;
+}
+
 static hop_status await_ready(struct hop_coordinator *c, struct hop_error *err)
 {
     HOP_TRY(hop_calloc(&c->clock_offset, (size_t)c->ranks.count, sizeof(double), err));
     for (int r = 1; r < c->ranks.count; r++) {
-        double clock;
-        HOP_TRY(hop_receive(c->transport, HOP_CHANNEL_CONTROL, r, HOP_TAG_READY, &clock,
-                            sizeof clock, "it to be ready", err));
         const struct hop_device *const device = &c->job.cluster.devices[c->ranks.device_of[r]];
-        if (!hop_device_is_local(device))
-            c->clock_offset[r] = clock - hop_clock_now();
+        HOP_TRY(hop_receive(c->transport, HOP_CHANNEL_CONTROL, r, HOP_TAG_READY, NULL, 0,
+                            "it to be ready", err));
+        HOP_TRY(compare_clocks(c, r, err));
+        if (hop_device_is_local(device))
+            c->clock_offset[r] = 0;
     }
     return HOP_OK;
 }
@@ -98,6 +117,7 @@ static hop_status create_buffers(struct hop_coordinator *c, struct hop_error *er
         HOP_TRY(hop_calloc(&c->reports[r], hop_report_limit(&c->session), sizeof(double), err));
     HOP_TRY(hop_calloc(&c->sends, ranks, sizeof *c->sends, err));
     HOP_TRY(hop_calloc(&c->transfer, scores > state ? scores : state, sizeof(float), err));
+    HOP_TRY(hop_calloc(&c->late, c->job.cluster.count, sizeof *c->late, err));
     HOP_TRY(hop_calloc(&c->squares, c->state.parameters.count, sizeof(double), err));
     const size_t rows = c->eval ? c->eval->count : 1;
     HOP_TRY(hop_calloc(&c->answers, rows, sizeof(int32_t), err));

@@ -92,6 +92,8 @@ static void add_label_metrics(struct hop_coordinator *c, struct hop_evaluation *
     const struct hop_dataset *const eval = c->eval;
     size_t n = 0;
     int32_t *const answers = c->answers;
+    if (c->job.data.task == HOP_TASK_MULTIRC)
+        out->multirc = hop_multirc_dataset_scores(eval, c->predicted);
     for (size_t e = 0; e < eval->count; e++) {
         if (eval->examples[e].answer < 0)
             continue;

@@ -25,7 +25,7 @@ static hop_status take_schedules(struct hop_executor *executor, struct hop_sched
     for (; executor->route_count < count; executor->route_count++) {
         struct hop_route *const route = &executor->routes[executor->route_count];
         HOP_TRY(hop_route_create(executor->plan, &schedules[executor->route_count],
-                                 executor->config.device, route, err));
+                                 executor->config.device, executor->config.window, route, err));
         if (route->transfers.count > hop_transport_tag_limit(executor->transport))
             return hop_fail(
                 err, HOP_UNSUPPORTED,

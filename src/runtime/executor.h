@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "data/batch.h"
 #include "model/stage.h"
+#include "runtime/emulation.h"
 #include "runtime/route.h"
 #include "runtime/transport.h"
 #include "schedule/timeline.h"
@@ -28,6 +29,8 @@ struct hop_executor_config {
     int32_t threads;
     const int32_t *rank_of; /* (plan->devices): rank of each device, -1 for idle ones; borrowed */
     int64_t trace_steps;    /* steps 1..trace_steps are recorded */
+    int32_t window;         /* message buffers a payload kind and direction, at least */
+    struct hop_emulation *emulation; /* of an emulated device, else NULL; borrowed */
 };
 
 struct hop_executor;
@@ -42,7 +45,8 @@ void hop_executor_free(struct hop_executor *executor);
 
 /* What one pass measured on this device. Arrays belong to the executor. */
 struct hop_pass {
-    double busy;              /* seconds of computation */
+    double busy;              /* seconds of computation, on an emulated device by its clock */
+    struct hop_lateness late; /* of an emulated device */
     int32_t losses;           /* with the head: micro_batches, else 0 */
     const double *loss;       /* (losses) -sum(logprob)/label_total of each micro-batch */
     int32_t derivatives;      /* with the head: micro_batches * probes, else 0 */
@@ -77,7 +81,8 @@ void hop_executor_state_get(const struct hop_executor *executor, float *state);
 hop_status hop_executor_state_set(struct hop_executor *executor, const float *state,
                                   struct hop_error *err);
 
-/* Events recorded so far, times on this machine's monotonic clock. */
+/* Events recorded so far, times on this machine's monotonic clock; those of an emulated device
+ * are by its own clock, from the start of a task to the end of its wait. */
 const struct hop_timeline *hop_executor_timeline(const struct hop_executor *executor);
 
 #endif

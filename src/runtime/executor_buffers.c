@@ -1,4 +1,5 @@
-/* All message buffers of a device, sized once for the largest pass of any schedule. */
+/* All message buffers of a device, sized once for the largest pass of any schedule. Each has room
+ * for the arrival time that messages between emulated devices end with. */
 #include "runtime/executor_internal.h"
 
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static size_t buffer_bytes(const struct hop_executor *executor, enum hop_payload
                                  hop_dtype_size(config->dtype);
     const size_t copies =
         payload == HOP_PROBE_ACTIVATION ? (size_t)largest_probe_batch(executor) : 1;
-    return hop_align(hidden_states * copies);
+    return hop_align(hidden_states * copies + sizeof(double));
 }
 
 static hop_status create_ring(struct hop_executor *executor, enum hop_payload payload,
@@ -94,6 +95,9 @@ static hop_status create_results(struct hop_executor *executor, struct hop_error
         derivatives = larger(derivatives, executor->routes[r].derivative_count);
     HOP_TRY(hop_calloc(&executor->derivative_requests, (size_t)derivatives,
                        sizeof *executor->derivative_requests, err));
+    executor->derivative_stride = probes * sizeof(float) + sizeof(double);
+    HOP_TRY(hop_calloc(&executor->derivative_wires, (size_t)derivatives,
+                       executor->derivative_stride, err));
     HOP_TRY(hop_calloc(&executor->derivatives, batches * probes, sizeof(float), err));
     HOP_TRY(hop_calloc(&executor->probe_loss, batches * probes, sizeof(double), err));
     HOP_TRY(hop_calloc(&executor->loss, batches, sizeof(double), err));
@@ -123,6 +127,7 @@ void hop_executor_buffers_free(struct hop_executor *executor)
         free(executor->rings[p].send);
     }
     free(executor->derivative_requests);
+    free(executor->derivative_wires);
     free(executor->derivatives);
     free(executor->probe_loss);
     free(executor->loss);

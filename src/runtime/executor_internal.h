@@ -38,7 +38,9 @@ struct hop_executor {
     int32_t micro_batches, probes; /* largest over the routes */
     struct hop_probe *probe_list;  /* (probes) */
     struct hop_request *derivative_requests;
-    float *derivatives; /* (micro_batches, probes): received or computed here */
+    unsigned char *derivative_wires; /* a message a derivative transfer of a route */
+    size_t derivative_stride;        /* bytes of one */
+    float *derivatives;              /* (micro_batches, probes): received or computed here */
     double *loss, *probe_loss, *square;
     uint16_t *directions; /* (plan probes) 0, 1, ... */
     float *coefficients;  /* (plan probes) */

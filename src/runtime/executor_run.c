@@ -16,7 +16,8 @@ struct pass {
     const struct hop_task *tasks;
     const struct hop_batch *batches;
     int64_t step;
-    int32_t posted[HOP_PAYLOADS]; /* receives posted so far */
+    struct hop_emulation *emulation; /* NULL: nothing waits */
+    int32_t posted[HOP_PAYLOADS];    /* receives posted so far */
     double busy;
 };
 
@@ -35,15 +36,88 @@ static bool trains(const struct pass *pass)
     return pass->route->schedule.training;
 }
 
-/* Bytes of the hidden states a transfer carries: the packed tokens of its micro-batch, per probe.
- */
+/* Bytes of what a transfer carries: the hidden states of the packed tokens of its micro-batch, per
+ * probe, or derivatives. */
 static size_t payload_bytes(const struct pass *pass, const struct hop_transfer *t)
 {
     const struct hop_executor_config *const config = &pass->executor->config;
+    if (t->payload == HOP_DERIVATIVE)
+        return (size_t)(t->probe_hi - t->probe_lo) * sizeof(float);
     const size_t copies =
         t->payload == HOP_PROBE_ACTIVATION ? (size_t)(t->probe_hi - t->probe_lo) : 1;
     return (size_t)pass->batches[t->micro_batch].tokens * (size_t)config->model.hidden *
            hop_dtype_size(config->dtype) * copies;
+}
+
+/* Emulated messages end with the time they arrive at. */
+static bool is_timed(const struct pass *pass, const struct hop_transfer *t)
+{
+    const int32_t other = t->from_device == pass->route->device ? t->to_device : t->from_device;
+    return pass->emulation && hop_emulation_is_timed(pass->emulation, other);
+}
+
+static size_t message_bytes(const struct pass *pass, const struct hop_transfer *t)
+{
+    return payload_bytes(pass, t) + (is_timed(pass, t) ? sizeof(double) : 0);
+}
+
+static int32_t rows_of(const struct pass *pass, int32_t micro_batch)
+{
+    return micro_batch < 0 ? 0 : pass->batches[micro_batch].sequences;
+}
+
+/* Starts the send of a message whose payload is in `buffer`. */
+static hop_status start_send(struct pass *pass, int32_t index, unsigned char *buffer,
+                             struct hop_request *request, struct hop_error *err)
+{
+    const struct hop_transfer *const t = transfer_at(pass, index);
+    if (is_timed(pass, t)) {
+        const double arrival =
+            hop_emulation_send(pass->emulation, t, rows_of(pass, t->micro_batch));
+        memcpy(buffer + payload_bytes(pass, t), &arrival, sizeof arrival);
+    }
+    return hop_send_in_turn(pass->executor->transport, HOP_CHANNEL_DATA,
+                            rank_of(pass, t->to_device), index, buffer, message_bytes(pass, t),
+                            request, err);
+}
+
+static hop_status start_receive(struct pass *pass, int32_t index, unsigned char *buffer,
+                                struct hop_request *request, struct hop_error *err)
+{
+    const struct hop_transfer *const t = transfer_at(pass, index);
+    return hop_receive_in_turn(pass->executor->transport, HOP_CHANNEL_DATA,
+                               rank_of(pass, t->from_device), index, buffer, message_bytes(pass, t),
+                               request, err);
+}
+
+/* What an emulated device had to wait for holds up its clock. */
+static hop_status await_request(struct pass *pass, struct hop_request *request, const char *what,
+                                struct hop_error *err)
+{
+    bool done = false;
+    if (pass->emulation)
+        HOP_TRY(hop_request_test(pass->executor->transport, request, &done, err));
+    if (done)
+        return HOP_OK;
+    HOP_TRY(hop_request_wait(pass->executor->transport, request, what, err));
+    if (pass->emulation)
+        hop_emulation_arrived(pass->emulation, hop_clock_now());
+    return HOP_OK;
+}
+
+/* A message that carries its arrival time counts from then. */
+static hop_status await_message(struct pass *pass, int32_t index, const unsigned char *buffer,
+                                struct hop_request *request, const char *what,
+                                struct hop_error *err)
+{
+    const struct hop_transfer *const t = transfer_at(pass, index);
+    double arrival;
+    if (!is_timed(pass, t))
+        return await_request(pass, request, what, err);
+    HOP_TRY(hop_request_wait(pass->executor->transport, request, what, err));
+    memcpy(&arrival, buffer + payload_bytes(pass, t), sizeof arrival);
+    hop_emulation_arrived(pass->emulation, arrival);
+    return HOP_OK;
 }
 
 /* Receives */
@@ -53,10 +127,8 @@ static hop_status post_receive(struct pass *pass, enum hop_payload payload, stru
     struct hop_ring *const ring = &pass->executor->rings[payload];
     const int32_t task = pass->route->receives[payload][pass->posted[payload]++];
     const struct hop_endpoint *const input = &pass->route->tasks[task].input;
-    return hop_receive_start(
-        pass->executor->transport, HOP_CHANNEL_DATA, rank_of(pass, input->device), input->transfer,
-        hop_ring_receive(ring, input->slot),
-        payload_bytes(pass, transfer_at(pass, input->transfer)), &ring->receive[input->slot], err);
+    return start_receive(pass, input->transfer, hop_ring_receive(ring, input->slot),
+                         &ring->receive[input->slot], err);
 }
 
 /* Where the floats of a derivative transfer live on this device. */
@@ -65,16 +137,23 @@ static float *derivatives_at(const struct pass *pass, const struct hop_transfer 
     return pass->executor->derivatives + t->micro_batch * pass->executor->probes + t->probe_lo;
 }
 
+static unsigned char *derivative_wire(const struct pass *pass, int32_t order)
+{
+    return pass->executor->derivative_wires + (size_t)order * pass->executor->derivative_stride;
+}
+
+static bool is_incoming(const struct pass *pass, const struct hop_transfer *t)
+{
+    return t->to_device == pass->route->device && t->from_device != t->to_device;
+}
+
 static hop_status post_derivative(struct pass *pass, int32_t order, struct hop_error *err)
 {
     const int32_t index = pass->route->derivatives[order];
-    const struct hop_transfer *const t = transfer_at(pass, index);
-    if (t->to_device != pass->route->device || t->from_device == t->to_device)
+    if (!is_incoming(pass, transfer_at(pass, index)))
         return HOP_OK;
-    return hop_receive_start(pass->executor->transport, HOP_CHANNEL_DATA,
-                             rank_of(pass, t->from_device), index, derivatives_at(pass, t),
-                             (size_t)(t->probe_hi - t->probe_lo) * sizeof(float),
-                             &pass->executor->derivative_requests[order], err);
+    return start_receive(pass, index, derivative_wire(pass, order),
+                         &pass->executor->derivative_requests[order], err);
 }
 
 /* Receives are posted ahead of need: a full window of each kind, and every derivative. */
@@ -103,8 +182,9 @@ static hop_status await_input(struct pass *pass, int32_t index, const void **inp
         snprintf(what, sizeof what, "the %s of micro-batch %d in step %lld",
                  hop_payload_names[end->payload], pass->tasks[index].micro_batch,
                  (long long)pass->step);
-        HOP_TRY(hop_request_wait(pass->executor->transport, &ring->receive[end->slot], what, err));
-        *input = hop_ring_receive(ring, end->slot);
+        void *const buffer = hop_ring_receive(ring, end->slot);
+        HOP_TRY(await_message(pass, end->transfer, buffer, &ring->receive[end->slot], what, err));
+        *input = buffer;
     }
     return HOP_OK;
 }
@@ -131,8 +211,7 @@ static hop_status await_output(struct pass *pass, int32_t index, void **output,
     else if (end->local)
         *output = hop_ring_local(ring, end->slot);
     else {
-        HOP_TRY(hop_request_wait(pass->executor->transport, &ring->send[end->slot],
-                                 "an earlier message to be taken", err));
+        HOP_TRY(await_request(pass, &ring->send[end->slot], "an earlier message to be taken", err));
         *output = hop_ring_send(ring, end->slot);
     }
     return HOP_OK;
@@ -144,10 +223,8 @@ static hop_status send_output(struct pass *pass, int32_t index, struct hop_error
     if (end->transfer < 0 || end->local)
         return HOP_OK;
     struct hop_ring *const ring = &pass->executor->rings[end->payload];
-    return hop_send_start(pass->executor->transport, HOP_CHANNEL_DATA, rank_of(pass, end->device),
-                          end->transfer, hop_ring_send(ring, end->slot),
-                          payload_bytes(pass, transfer_at(pass, end->transfer)),
-                          &ring->send[end->slot], err);
+    return start_send(pass, end->transfer, hop_ring_send(ring, end->slot), &ring->send[end->slot],
+                      err);
 }
 
 static hop_status send_derivatives(struct pass *pass, int32_t index, struct hop_error *err)
@@ -158,10 +235,9 @@ static hop_status send_derivatives(struct pass *pass, int32_t index, struct hop_
         const struct hop_transfer *const t = transfer_at(pass, tag);
         if (t->from_device != pass->route->device || t->to_device == t->from_device)
             continue;
-        HOP_TRY(hop_send_start(pass->executor->transport, HOP_CHANNEL_DATA,
-                               rank_of(pass, t->to_device), tag, derivatives_at(pass, t),
-                               (size_t)(t->probe_hi - t->probe_lo) * sizeof(float),
-                               &pass->executor->derivative_requests[order], err));
+        memcpy(derivative_wire(pass, order), derivatives_at(pass, t), payload_bytes(pass, t));
+        HOP_TRY(start_send(pass, tag, derivative_wire(pass, order),
+                           &pass->executor->derivative_requests[order], err));
     }
     return HOP_OK;
 }
@@ -296,10 +372,16 @@ static void add_estimates(struct pass *pass, struct hop_parameters *parameters)
 static hop_status await_derivatives(struct pass *pass, int32_t index, struct hop_error *err)
 {
     const struct hop_task_route *const task = &pass->route->tasks[index];
-    for (int32_t order = task->derivatives_lo; order < task->derivatives_hi; order++)
-        HOP_TRY(hop_request_wait(pass->executor->transport,
-                                 &pass->executor->derivative_requests[order],
-                                 "directional derivatives", err));
+    for (int32_t order = task->derivatives_lo; order < task->derivatives_hi; order++) {
+        const int32_t tag = pass->route->derivatives[order];
+        const struct hop_transfer *const t = transfer_at(pass, tag);
+        const unsigned char *const wire = derivative_wire(pass, order);
+        if (!is_incoming(pass, t))
+            continue;
+        HOP_TRY(await_message(pass, tag, wire, &pass->executor->derivative_requests[order],
+                              "directional derivatives", err));
+        memcpy(derivatives_at(pass, t), wire, payload_bytes(pass, t));
+    }
     return HOP_OK;
 }
 
@@ -346,6 +428,17 @@ static hop_status record(struct pass *pass, int32_t index, double start, double 
     return hop_timeline_add(&pass->executor->timeline, &event, err);
 }
 
+/* When the task started and ended; an emulated one ends when its device would be done. */
+static void finish_task(struct pass *pass, int32_t index, double *start, double *end)
+{
+    const struct hop_task *const task = &pass->tasks[index];
+    if (pass->emulation)
+        hop_emulation_finish(pass->emulation, task, rows_of(pass, task->micro_batch), *start, start,
+                             end);
+    else
+        *end = hop_clock_now();
+}
+
 static hop_status run_task(struct pass *pass, int32_t index, struct hop_error *err)
 {
     const void *input;
@@ -355,12 +448,14 @@ static hop_status run_task(struct pass *pass, int32_t index, struct hop_error *e
     if (pass->tasks[index].kind == HOP_STEP)
         HOP_TRY(await_derivatives(pass, index, err));
     struct hop_background *const background = pass->executor->transport->background;
-    const double start = hop_clock_now();
+    double start = hop_clock_now(), end = start;
     hop_background_set_active(background, true);
     const hop_status status = run_kind(pass, index, input, output, err);
+    if (status == HOP_OK)
+        finish_task(pass, index, &start, &end);
     hop_background_set_active(background, false);
     HOP_TRY(status);
-    HOP_TRY(record(pass, index, start, hop_clock_now(), err));
+    HOP_TRY(record(pass, index, start, end, err));
     HOP_TRY(send_output(pass, index, err));
     if (pass->tasks[index].kind == HOP_PROBE)
         HOP_TRY(send_derivatives(pass, index, err));
@@ -414,6 +509,8 @@ static void collect(struct pass *pass, struct hop_pass *out)
     }
     if (schedule->training)
         out->squares = sum_squares(executor);
+    if (pass->emulation)
+        out->late = *hop_emulation_lateness(pass->emulation);
 }
 
 hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_t step,
@@ -426,7 +523,10 @@ hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_
                         .route = route,
                         .tasks = list->tasks,
                         .batches = batches,
-                        .step = step};
+                        .step = step,
+                        .emulation = route->schedule.training ? executor->config.emulation : NULL};
+    if (pass.emulation)
+        hop_emulation_begin(pass.emulation, hop_clock_now());
     HOP_TRY(post_first_receives(&pass, err));
     for (int32_t i = 0; i < list->count; i++)
         HOP_TRY(run_task(&pass, i, err));

@@ -8,8 +8,12 @@
 #include "io/file.h"
 #include "io/yaml.h"
 #include "model/lora.h"
+#include "strategy/strategy.h"
 
 static const char *const dtypes[] = {"auto", "f32", "bf16", NULL};
+static const char *const device_uses[] = {"default", "auto", "all", NULL};
+
+enum { DEFAULT_PROBES = 3, MOST_PROBES = 4096 };
 
 #define AT(member) offsetof(struct hop_job, member)
 
@@ -198,12 +202,16 @@ static const struct hop_field train_fields[] = {
 
 static const struct hop_field zo_fields[] = {
     {.key = "probes",
+     .type = HOP_FIELD_ANY,
+     .offset = AT(zo.probes_value),
+     .help = "probes Q per micro-batch (default 3); auto: as many as the step hides, at least 1"},
+    {.key = "probe_batch",
      .type = HOP_FIELD_INT,
-     .offset = AT(zo.probes),
-     .fallback = 3,
+     .offset = AT(zo.probe_batch),
+     .fallback = 1,
      .minimum = 1,
-     .maximum = 4096,
-     .help = "probes Q per micro-batch"},
+     .maximum = MOST_PROBES,
+     .help = "probes a device runs at once; more are faster and need more memory"},
     {.key = "epsilon",
      .type = HOP_FIELD_REAL,
      .offset = AT(zo.epsilon),
@@ -251,10 +259,30 @@ static const struct hop_field plan_fields[] = {
      .offset = AT(plan.file),
      .help = "a plan.json to follow exactly"},
     {.key = "devices",
-     .type = HOP_FIELD_STRING,
+     .type = HOP_FIELD_CHOICE,
      .offset = AT(plan.devices),
-     .fallback_text = "all",
-     .help = "all, or auto, which leaves none out in this version"},
+     .choices = device_uses,
+     .help = "all: every device holds a block; auto: those that would slow the run are left out; "
+             "default: as auto, but more devices than blocks are an error, "
+             "and a device of unknown rate is never left out"},
+    {.key = "objective",
+     .type = HOP_FIELD_CHOICE,
+     .offset = AT(plan.objective),
+     .choices = hop_objective_names,
+     .help = "what planners minimise: the simulated step, or the strategy's published formula"},
+    {.key = "tokens",
+     .type = HOP_FIELD_INT,
+     .offset = AT(plan.tokens),
+     .minimum = 0,
+     .maximum = 1 << 20,
+     .help = "tokens of a row that times are priced at; 0: data.max_length"},
+    {.key = "label_tokens",
+     .type = HOP_FIELD_INT,
+     .offset = AT(plan.label_tokens),
+     .fallback = 16,
+     .minimum = 1,
+     .maximum = 1 << 20,
+     .help = "label tokens of a row, where the head computes, that times are priced at"},
     {.key = "micro_batches",
      .type = HOP_FIELD_INT,
      .offset = AT(plan.micro_batches),
@@ -329,13 +357,28 @@ static hop_status only(const char *value, const char *allowed, const char *where
                     value, allowed);
 }
 
-/* auto may leave devices out; the proportional split never does. */
-static hop_status check_devices(const struct hop_job *job, const char *where, struct hop_error *err)
+/* zo.probes: Q or auto */
+static hop_status read_probes(struct hop_job *job, const char *where, struct hop_error *err)
 {
-    if (strcmp(job->plan.devices, "all") == 0 || strcmp(job->plan.devices, "auto") == 0)
+    if (!job->zo.probes_value)
+        job->zo.probes_value = json_integer(DEFAULT_PROBES);
+    const json_t *const value = job->zo.probes_value;
+    if (!value)
+        return hop_fail(err, HOP_MEMORY, "%s: out of memory", where);
+    if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0) {
+        job->zo.probes = HOP_PROBES_AUTO;
         return HOP_OK;
-    return hop_fail(err, HOP_INPUT, "%s: plan.devices: expected all or auto, found '%s'", where,
-                    job->plan.devices);
+    }
+    char *const text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    const json_int_t probes = json_integer_value(value);
+    hop_status status = HOP_OK;
+    if (!json_is_integer(value) || probes < 1 || probes > MOST_PROBES)
+        status = hop_fail(err, HOP_INPUT,
+                          "%s: zo.probes: expected a whole number from 1 to %d, or auto; found %s",
+                          where, MOST_PROBES, text ? text : "something else");
+    free(text);
+    job->zo.probes = (int32_t)probes;
+    return status;
 }
 
 static hop_status check_early_exit(const struct hop_job *job, const char *where,
@@ -389,7 +432,7 @@ static hop_status check(struct hop_job *job, const char *where, struct hop_error
                         where, job->lora.dropout);
     HOP_TRY(only(job->zo.estimator, "difference", where, "zo.estimator", err));
     HOP_TRY(only(job->zo.directions, "shared", where, "zo.directions", err));
-    HOP_TRY(check_devices(job, where, err));
+    HOP_TRY(read_probes(job, where, err));
     HOP_TRY(check_early_exit(job, where, err));
     HOP_TRY(read_zo_blocks(job, where, err));
     if (job->plan.micro_batches > job->train.batch_size)
@@ -491,4 +534,16 @@ int32_t hop_job_micro_batches(const struct hop_job *job)
 {
     const int64_t rows = hop_job_micro_batch_rows(job);
     return (int32_t)((job->train.batch_size + rows - 1) / rows);
+}
+
+int32_t hop_job_priced_tokens(const struct hop_job *job)
+{
+    const int64_t tokens = job->plan.tokens;
+    return (int32_t)(tokens > 0 && tokens < job->data.max_length ? tokens : job->data.max_length);
+}
+
+int32_t hop_job_priced_labels(const struct hop_job *job)
+{
+    const int32_t tokens = hop_job_priced_tokens(job);
+    return job->plan.label_tokens < tokens ? (int32_t)job->plan.label_tokens : tokens;
 }

@@ -39,7 +39,9 @@ struct hop_job {
         bool log_grad_norms;
     } train;
     struct { /* zo */
-        int64_t probes;
+        json_t *probes_value;
+        int32_t probes; /* from probes_value, or HOP_PROBES_AUTO */
+        int64_t probe_batch;
         double epsilon, learning_rate; /* learning_rate 0: as train.learning_rate */
         json_t *early_exit, *blocks;
         int32_t lo, hi; /* from blocks: those of `single` that are zeroth-order */
@@ -47,8 +49,10 @@ struct hop_job {
     } zo;
     struct { /* plan */
         json_t *blocks;
-        char *file, *devices;
-        int64_t micro_batches;
+        char *file;
+        int devices;   /* enum hop_device_use */
+        int objective; /* enum hop_objective */
+        int64_t micro_batches, tokens, label_tokens;
     } plan;
     json_t *cluster_value; /* a file name, an object or NULL */
     struct hop_cluster cluster;
@@ -70,6 +74,9 @@ hop_status hop_job_lora(const struct hop_job *job, struct hop_lora_config *out,
 /* Micro-batches of a full mini-batch, and rows of one micro-batch. */
 int32_t hop_job_micro_batches(const struct hop_job *job);
 int64_t hop_job_micro_batch_rows(const struct hop_job *job);
+/* Tokens of a row that times are priced at, and label tokens among them. */
+int32_t hop_job_priced_tokens(const struct hop_job *job);
+int32_t hop_job_priced_labels(const struct hop_job *job);
 
 /* All known keys with defaults and help, for `hybridop train --help-job`. */
 extern const struct hop_field hop_job_fields[];

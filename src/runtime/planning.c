@@ -9,8 +9,6 @@
 #include "io/json.h"
 #include "model/adapter.h"
 #include "model/config.h"
-#include "report/table.h"
-#include "schedule/price.h"
 #include "strategy/strategy.h"
 
 hop_status hop_job_device_names(const struct hop_job *job, const char ***out, struct hop_error *err)
@@ -83,6 +81,19 @@ hop_status hop_job_dtype(const struct hop_job *job, const struct hop_model_confi
     return HOP_OK;
 }
 
+static int32_t smaller(int64_t a, int64_t b)
+{
+    return (int32_t)(a < b ? a : b);
+}
+
+/* No task runs more probes at once than there are. */
+static int32_t probe_batch(const struct hop_job *job)
+{
+    if (job->zo.probes == HOP_PROBES_AUTO)
+        return (int32_t)job->zo.probe_batch;
+    return smaller(job->zo.probe_batch, job->zo.probes);
+}
+
 hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config *model,
                         struct hop_cost_table *out, struct hop_error *err)
 {
@@ -91,70 +102,154 @@ hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config
     struct hop_workload workload = {
         .model = *model,
         .samples = rows,
-        .tokens = tokens,
-        .labels = tokens < 16 ? tokens : 16,
+        .tokens = hop_job_priced_tokens(job),
+        .labels = hop_job_priced_labels(job),
         .limits = {.sequences = rows, .tokens = rows * tokens, .labels = rows * tokens},
-        .probe_batch = 1,
+        .probe_batch = probe_batch(job),
         .window = 4};
     HOP_TRY(hop_job_adapters(job, model, &workload.lora, err));
     HOP_TRY(hop_job_dtype(job, model, &workload.dtype, err));
     return hop_cost_from_model(&workload, &job->cluster, out, err);
 }
 
-static hop_status ask_strategy(const struct hop_job *job, const struct hop_cost_table *cost,
-                               struct hop_plan *out, struct hop_error *err)
+/* A device is left out on evidence, not on a guess of its speed. */
+static enum hop_device_use device_use(const struct hop_job *job)
 {
-    hop_status status = HOP_OK;
-    const struct hop_strategy *strategy;
-    int32_t *fixed = NULL;
-    HOP_TRY_DONE(hop_strategy_find(job->strategy, &strategy, err));
-    warn_of_ignored_keys(job, strategy);
+    for (size_t d = 0; d < job->cluster.count; d++)
+        if (job->plan.devices == HOP_DEVICES_DEFAULT && !job->cluster.devices[d].rate_known)
+            return HOP_DEVICES_ALL;
+    return (enum hop_device_use)job->plan.devices;
+}
+
+static hop_status fill_request(const struct hop_job *job, struct hop_problem *problem,
+                               struct hop_error *err)
+{
     if (job->plan.blocks) {
-        HOP_TRY_DONE(hop_calloc(&fixed, job->cluster.count, sizeof *fixed, err));
-        HOP_TRY_DONE(hop_fixed_blocks_parse(job->plan.blocks, "job", cost, fixed, err));
+        HOP_TRY(hop_calloc(&problem->fixed_blocks, job->cluster.count,
+                           sizeof *problem->fixed_blocks, err));
+        HOP_TRY(hop_fixed_blocks_parse(job->plan.blocks, "job", &problem->cost,
+                                       problem->fixed_blocks, err));
     }
-    const struct hop_plan_request request = {.cost = cost,
-                                             .micro_batches = hop_job_micro_batches(job),
-                                             .probes = (int32_t)job->zo.probes,
-                                             .fixed_blocks = fixed,
-                                             .zo_lo = job->zo.lo,
-                                             .zo_hi = job->zo.hi};
-    HOP_TRY_DONE(strategy->plan(&request, out, err));
+    problem->request =
+        (struct hop_plan_request){.cost = &problem->cost,
+                                  .micro_batches = hop_job_micro_batches(job),
+                                  .probes = job->zo.probes,
+                                  .probe_batch = probe_batch(job),
+                                  .fixed_blocks = problem->fixed_blocks,
+                                  .devices = device_use(job),
+                                  .objective = (enum hop_objective)job->plan.objective,
+                                  .zo_lo = job->zo.lo,
+                                  .zo_hi = job->zo.hi};
+    return HOP_OK;
+}
+
+static double time_scale(const struct hop_cluster *cluster)
+{
+    for (size_t d = 0; d < cluster->count; d++)
+        if (cluster->devices[d].emulate)
+            return cluster->devices[d].time_scale;
+    return 0;
+}
+
+static hop_status fill_facts(const struct hop_job *job, const struct hop_model_config *model,
+                             struct hop_forecast_facts *facts, struct hop_error *err)
+{
+    struct hop_lora_config lora;
+    HOP_TRY(hop_job_adapters(job, model, &lora, err));
+    *facts = (struct hop_forecast_facts){
+        .block_parameters = hop_model_block_parameters(model),
+        .embed_parameters = hop_model_embed_parameters(model),
+        .tied = model->tied,
+        .adapter_parameters = hop_lora_block_parameters(model, &lora),
+        .tokens = hop_job_priced_tokens(job),
+        .labels = hop_job_priced_labels(job),
+        .time_scale = time_scale(&job->cluster),
+    };
+    return HOP_OK;
+}
+
+hop_status hop_problem_create(struct hop_job *job, struct hop_problem *out, struct hop_error *err)
+{
+    struct hop_model_config model;
+    hop_status status = HOP_OK;
+    *out = (struct hop_problem){0};
+    HOP_TRY_DONE(hop_strategy_find(job->strategy, &out->strategy, err));
+    HOP_TRY_DONE(hop_model_config_load(job->model, &model, err));
+    HOP_TRY_DONE(adopt_adapter(job, &model, err));
+    HOP_TRY_DONE(hop_job_cost(job, &model, &out->cost, err));
+    HOP_TRY_DONE(fill_request(job, out, err));
+    HOP_TRY_DONE(fill_facts(job, &model, &out->facts, err));
 done:
-    free(fixed);
+    if (status != HOP_OK)
+        hop_problem_free(out);
     return status;
 }
 
-/* A plan from a file is followed as it stands; only what depends on this cluster is new. */
-static hop_status read_plan(const struct hop_job *job, const struct hop_cost_table *cost,
-                            struct hop_plan *out, struct hop_error *err)
+void hop_problem_free(struct hop_problem *problem)
 {
-    struct hop_plan plan;
+    if (!problem)
+        return;
+    hop_cost_free(&problem->cost);
+    free(problem->fixed_blocks);
+    *problem = (struct hop_problem){0};
+}
+
+hop_status hop_plan_read(const char *path, const struct hop_cost_table *cost, struct hop_plan *out,
+                         struct hop_error *err)
+{
     hop_status status = HOP_OK;
-    HOP_TRY(hop_plan_load(job->plan.file, job, &plan, err));
+    struct hop_plan plan = {0};
+    const char **names = NULL;
+    json_t *object = NULL;
+    HOP_TRY_DONE(hop_cost_names(cost, &names, err));
+    HOP_TRY_DONE(hop_json_load(path, &object, err));
+    HOP_TRY_DONE(hop_plan_parse(object, path, names, cost->device_count, &plan, err));
     if (plan.blocks != cost->blocks) {
-        status = hop_fail(err, HOP_INPUT, "%s: the plan is for %d blocks, the model has %d",
-                          job->plan.file, plan.blocks, cost->blocks);
+        status = hop_fail(err, HOP_INPUT, "%s: the plan is for %d blocks, the model has %d", path,
+                          plan.blocks, cost->blocks);
         goto done;
     }
-    HOP_TRY_DONE(hop_plan_price(&plan, cost, 1, err));
     *out = plan;
-    return HOP_OK;
+    plan = (struct hop_plan){0};
 done:
+    hop_plan_free(&plan);
+    json_decref(object);
+    free(names);
+    return status;
+}
+
+static hop_status follow_file(const char *path, const struct hop_cost_table *cost,
+                              struct hop_forecast *out, struct hop_error *err)
+{
+    struct hop_plan plan;
+    HOP_TRY(hop_plan_read(path, cost, &plan, err));
+    const hop_status status = hop_forecast_given(&plan, cost, out, err);
     hop_plan_free(&plan);
     return status;
 }
 
+hop_status hop_job_forecast(const struct hop_job *job, const struct hop_problem *problem,
+                            struct hop_forecast *out, struct hop_error *err)
+{
+    if (job->plan.file)
+        return follow_file(job->plan.file, &problem->cost, out, err);
+    warn_of_ignored_keys(job, problem->strategy);
+    return hop_forecast_plan(problem->strategy, &problem->request, out, err);
+}
+
 hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_error *err)
 {
-    struct hop_model_config model;
-    struct hop_cost_table cost;
-    HOP_TRY(hop_model_config_load(job->model, &model, err));
-    HOP_TRY(adopt_adapter(job, &model, err));
-    HOP_TRY(hop_job_cost(job, &model, &cost, err));
-    const hop_status status =
-        job->plan.file ? read_plan(job, &cost, out, err) : ask_strategy(job, &cost, out, err);
-    hop_cost_free(&cost);
+    hop_status status = HOP_OK;
+    struct hop_problem problem = {0};
+    struct hop_forecast forecast = {0};
+    HOP_TRY_DONE(hop_problem_create(job, &problem, err));
+    HOP_TRY_DONE(hop_job_forecast(job, &problem, &forecast, err));
+    HOP_TRY_DONE(hop_forecast_require(&forecast, err));
+    *out = forecast.plan;
+    forecast.plan = (struct hop_plan){0};
+done:
+    hop_forecast_free(&forecast);
+    hop_problem_free(&problem);
     return status;
 }
 
@@ -189,50 +284,5 @@ hop_status hop_plan_load(const char *path, const struct hop_job *job, struct hop
 done:
     json_decref(object);
     free(names);
-    return status;
-}
-
-static const char *role(enum hop_gradient gradient)
-{
-    switch (gradient) {
-    case HOP_GRADIENT_BACKPROP:
-        return "BP-capable";
-    case HOP_GRADIENT_ZEROTH_ORDER:
-        return "BP-free";
-    default:
-        return "forward only";
-    }
-}
-
-static hop_status print_part(struct hop_table *table, const struct hop_part *part,
-                             const struct hop_job *job, int64_t parameters, struct hop_error *err)
-{
-    HOP_TRY(hop_table_cell(table, err, "%s", job->cluster.devices[part->device].name));
-    HOP_TRY(hop_table_cell(table, err, "%s", role(part->gradient)));
-    HOP_TRY(hop_table_cell(table, err, "%d-%d", part->lo, part->hi - 1));
-    HOP_TRY(hop_table_cell(table, err, "%lld", (long long)parameters));
-    return hop_table_cell(table, err, "%s", hop_gradient_names[part->gradient]);
-}
-
-hop_status hop_plan_print(const struct hop_plan *plan, const struct hop_job *job, FILE *to,
-                          struct hop_error *err)
-{
-    static const char *const headers[] = {"device",   "role", "blocks", ">adapter parameters",
-                                          "gradient", NULL};
-    hop_status status = HOP_OK;
-    struct hop_table *table = NULL;
-    struct hop_model_config model;
-    struct hop_lora_config lora;
-    HOP_TRY(hop_model_config_load(job->model, &model, err));
-    HOP_TRY(hop_job_adapters(job, &model, &lora, err));
-    HOP_TRY(hop_table_create(headers, &table, err));
-    for (int32_t p = 0; p < plan->part_count; p++) {
-        const struct hop_part *const part = &plan->parts[p];
-        const int64_t parameters = hop_lora_parameters(&model, &lora, part->lo, part->hi);
-        HOP_TRY_DONE(print_part(table, part, job, parameters, err));
-    }
-    hop_table_print(table, to);
-done:
-    hop_table_free(table);
     return status;
 }

@@ -1,24 +1,49 @@
-/* From a job to a plan: reads the model's configuration, asks the strategy (or plan.file), checks.
+/* From a job to a plan: reads the model's configuration, asks the strategy (or plan.file),
+ * predicts.
  */
 #ifndef HOP_RUNTIME_PLANNING_H
 #define HOP_RUNTIME_PLANNING_H
-
-#include <stdio.h>
 
 #include "base/error.h"
 #include "cluster/cost.h"
 #include "model/config.h"
 #include "model/lora.h"
+#include "report/forecast.h"
+#include "report/forecast_table.h"
 #include "runtime/job.h"
 #include "schedule/plan.h"
+#include "strategy/strategy.h"
 
-/* Also settles what depends on files: lora.init brings its own rank, alpha and targets. */
+/* A question for planners, and what people want to know beside the answer. It must stay where it
+ * is: the request points to the other members. Zeroed ones may be freed. */
+struct hop_problem {
+    struct hop_cost_table cost;
+    int32_t *fixed_blocks; /* (devices), from plan.blocks; NULL: none */
+    const struct hop_strategy *strategy;
+    struct hop_plan_request request;
+    struct hop_forecast_facts facts;
+};
+
+/* What the job asks for. Also settles what depends on files: lora.init brings its own rank, alpha
+ * and targets. */
+hop_status hop_problem_create(struct hop_job *job, struct hop_problem *out, struct hop_error *err);
+void hop_problem_free(struct hop_problem *problem);
+
+/* The job's plan, that of plan.file where there is one, and what it will do. HOP_INFEASIBLE with
+ * the reason when nothing fits. */
+hop_status hop_job_forecast(const struct hop_job *job, const struct hop_problem *problem,
+                            struct hop_forecast *out, struct hop_error *err);
+/* The plan alone. HOP_INFEASIBLE with the reason when nothing fits. */
 hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_error *err);
 
 /* What the job's modules carry: as lora.init says for this model where that is set, else as the
  * job's own keys do. */
 hop_status hop_job_adapters(const struct hop_job *job, const struct hop_model_config *model,
                             struct hop_lora_config *out, struct hop_error *err);
+/* A plan for the devices and blocks of the table, from a file. */
+hop_status hop_plan_read(const char *path, const struct hop_cost_table *cost, struct hop_plan *out,
+                         struct hop_error *err);
+
 /* The dtype the job computes in; `auto` is that of the model's files. */
 hop_status hop_job_dtype(const struct hop_job *job, const struct hop_model_config *model,
                          enum hop_dtype *out, struct hop_error *err);
@@ -34,9 +59,5 @@ hop_status hop_plan_save(const struct hop_plan *plan, const struct hop_job *job,
                          struct hop_error *err);
 hop_status hop_plan_load(const char *path, const struct hop_job *job, struct hop_plan *out,
                          struct hop_error *err);
-
-/* A row a device: name, role, blocks, parameters of the adapters. */
-hop_status hop_plan_print(const struct hop_plan *plan, const struct hop_job *job, FILE *to,
-                          struct hop_error *err);
 
 #endif

@@ -192,16 +192,27 @@ static struct hop_batch_limits limits_of(const struct hop_coordinator *c)
     return limits;
 }
 
+/* Devices of one machine have equal numbers: that of the first. */
+static int32_t machine_of(const struct hop_cluster *cluster, int32_t device)
+{
+    int32_t first = 0;
+    while (!hop_ranks_same_machine(cluster, first, device))
+        first++;
+    return first;
+}
+
 static json_t *devices_json(const struct hop_coordinator *c)
 {
     json_t *const devices = json_array();
     for (int32_t d = 0; d < (int32_t)c->job.cluster.count; d++) {
         const struct hop_device *const device = &c->job.cluster.devices[d];
         json_array_append_new(
-            devices, json_pack("{s:s, s:i, s:s, s:b, s:i, s:i}", "name", device->name, "rank",
-                               (int)c->ranks.rank_of[d], "backend", device->backend, "bp",
-                               (int)device->bp, "threads", (int)device->threads, "peers",
-                               (int)hop_ranks_sharing(&c->job.cluster, &c->ranks, d)));
+            devices,
+            json_pack("{s:s, s:i, s:s, s:b, s:i, s:i, s:i, s:b}", "name", device->name, "rank",
+                      (int)c->ranks.rank_of[d], "backend", device->backend, "bp", (int)device->bp,
+                      "threads", (int)device->threads, "peers",
+                      (int)hop_ranks_sharing(&c->job.cluster, &c->ranks, d), "machine",
+                      (int)machine_of(&c->job.cluster, d), "emulate", (int)device->emulate));
     }
     return devices;
 }
@@ -232,20 +243,41 @@ static json_t *plan_json(const struct hop_coordinator *c)
     return plan;
 }
 
+static hop_status add_emulation(const struct hop_coordinator *c, json_t *setup,
+                                struct hop_error *err)
+{
+    const double time_scale = hop_coordinator_time_scale(c);
+    if (!(time_scale > 0))
+        return HOP_OK;
+    json_t *const emulation =
+        json_pack("{s:f, s:o}", "time_scale", time_scale, "cost", hop_cost_json(&c->cost));
+    if (json_object_set_new(setup, "emulation", emulation) != 0)
+        return hop_fail(err, HOP_MEMORY, "out of memory while making the setup message");
+    return HOP_OK;
+}
+
 hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct hop_error *err)
 {
     const struct hop_batch_limits limits = limits_of(c);
+    int32_t window;
+    HOP_TRY(hop_coordinator_window(c, &limits, &window, err));
     json_t *const setup = json_pack(
-        "{s:i, s:o, s:o, s:s, s:[i,i,i], s:I, s:f, s:f, s:f, s:I, s:i, s:i, s:o, s:o, s:o}", //
+        "{s:i, s:o, s:o, s:s, s:[i,i,i], s:I, s:f, s:f, s:f, s:I, s:i, s:i, s:i, s:o, s:o, s:o}", //
         "protocol", (int)HOP_PROTOCOL, "model", hop_model_config_json(&c->model), "lora",
         hop_lora_json(&c->lora), "dtype", hop_dtype_name(c->dtype), "limits", (int)limits.sequences,
         (int)limits.tokens, (int)limits.labels, "seed", (json_int_t)c->job.train.seed, "epsilon",
         c->job.zo.epsilon, "weight_decay", c->job.train.weight_decay, "timeout",
         c->job.train.peer_timeout, "trace_steps", (json_int_t)c->job.train.trace_steps,
         "micro_batches", (int)hop_job_micro_batches(&c->job), "schedules", (int)c->schedules.count,
-        "devices", devices_json(c), "plan", plan_json(c), "files", files_json(c));
+        "window", (int)window, "devices", devices_json(c), "plan", plan_json(c), "files",
+        files_json(c));
     if (!setup)
         return hop_fail(err, HOP_MEMORY, "out of memory while making the setup message");
+    const hop_status status = add_emulation(c, setup, err);
+    if (status != HOP_OK) {
+        json_decref(setup);
+        return status;
+    }
     *out = setup;
     return HOP_OK;
 }

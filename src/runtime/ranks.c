@@ -1,6 +1,5 @@
 #include "runtime/ranks.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,19 +54,20 @@ void hop_ranks_free(struct hop_ranks *ranks)
     *ranks = (struct hop_ranks){0};
 }
 
-static bool same_machine(const struct hop_device *a, const struct hop_device *b)
+bool hop_ranks_same_machine(const struct hop_cluster *cluster, int32_t a, int32_t b)
 {
-    if (hop_device_is_local(a) || hop_device_is_local(b))
-        return hop_device_is_local(a) && hop_device_is_local(b);
-    return strcmp(a->host, b->host) == 0;
+    const struct hop_device *const first = &cluster->devices[a], *const second =
+                                                                     &cluster->devices[b];
+    if (hop_device_is_local(first) || hop_device_is_local(second))
+        return hop_device_is_local(first) && hop_device_is_local(second);
+    return strcmp(first->host, second->host) == 0;
 }
 
 int32_t hop_ranks_sharing(const struct hop_cluster *cluster, const struct hop_ranks *ranks,
                           int32_t device)
 {
     int32_t sharing = 0;
-    for (size_t d = 0; d < cluster->count; d++)
-        sharing +=
-            ranks->rank_of[d] >= 0 && same_machine(&cluster->devices[d], &cluster->devices[device]);
+    for (int32_t d = 0; d < (int32_t)cluster->count; d++)
+        sharing += ranks->rank_of[d] >= 0 && hop_ranks_same_machine(cluster, d, device);
     return sharing;
 }

@@ -85,6 +85,12 @@ json_t *hop_evaluation_json(const struct hop_evaluation *evaluation, const char 
         set_prefixed(object, prefix, "accuracy", json_real(evaluation->accuracy));
         set_prefixed(object, prefix, "macro_f1", json_real(evaluation->macro_f1));
     }
+    if (evaluation->multirc.questions) {
+        set_prefixed(object, prefix, "em0", json_real(evaluation->multirc.em0));
+        set_prefixed(object, prefix, "em1", json_real(evaluation->multirc.em1));
+        set_prefixed(object, prefix, "f1m", json_real(evaluation->multirc.f1m));
+        set_prefixed(object, prefix, "f1a", json_real(evaluation->multirc.f1a));
+    }
     return object;
 }
 
@@ -167,6 +173,8 @@ static hop_status save_summary(struct hop_coordinator *c, struct hop_error *err)
         json_object_set_new(summary, "eval_before", hop_evaluation_json(&c->before, ""));
         json_object_set_new(summary, "eval_after", hop_evaluation_json(&c->after, ""));
     }
+    if (hop_coordinator_time_scale(c) > 0)
+        json_object_set_new(summary, "emulation", hop_coordinator_emulation_json(c));
     HOP_TRY_DONE(hop_json_save(path, summary, err));
 done:
     json_decref(summary);
@@ -198,6 +206,7 @@ hop_status hop_coordinator_finish(struct hop_coordinator *c, struct hop_error *e
         HOP_TRY_DONE(save_trace(c, &timeline, err));
         HOP_TRY_DONE(save_summary(c, err));
         HOP_TRY_DONE(save_results(c, err));
+        HOP_TRY_DONE(hop_coordinator_warn_of_lateness(c, err));
     }
 done:
     hop_timeline_free(&timeline);

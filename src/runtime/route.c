@@ -5,9 +5,6 @@
 
 #include "base/memory.h"
 
-/* More buffers than this hide no more latency: a device is at most a few micro-batches ahead. */
-enum { MINIMUM_WINDOW = 4 };
-
 static const struct hop_endpoint nothing = {.transfer = -1};
 
 static hop_status attach(struct hop_endpoint *end, int32_t index, const struct hop_transfer *t,
@@ -140,11 +137,12 @@ done:
 }
 
 hop_status hop_route_create(const struct hop_plan *plan, struct hop_schedule *schedule,
-                            int32_t device, struct hop_route *out, struct hop_error *err)
+                            int32_t device, int32_t window, struct hop_route *out,
+                            struct hop_error *err)
 {
     hop_status status = HOP_OK;
     struct hop_route route = {.device = device};
-    HOP_TRY_DONE(hop_schedule_window(plan, schedule, MINIMUM_WINDOW, &route.window, err));
+    HOP_TRY_DONE(hop_schedule_window(plan, schedule, window, &route.window, err));
     HOP_TRY_DONE(hop_transfers_derive(plan, schedule, &route.transfers, err));
     const int32_t tasks = schedule->lists[device].count;
     HOP_TRY_DONE(hop_calloc(&route.tasks, (size_t)tasks, sizeof *route.tasks, err));

@@ -42,9 +42,11 @@ struct hop_route {
     int32_t derivative_count;
 };
 
-/* Takes over `schedule` (emptied on success). */
+/* The window is the smallest one, at least `window`, that cannot deadlock. Takes over `schedule`
+ * (emptied on success). */
 hop_status hop_route_create(const struct hop_plan *plan, struct hop_schedule *schedule,
-                            int32_t device, struct hop_route *out, struct hop_error *err);
+                            int32_t device, int32_t window, struct hop_route *out,
+                            struct hop_error *err);
 void hop_route_free(struct hop_route *route);
 
 #endif

@@ -51,6 +51,7 @@ static hop_status read_numbers(struct hop_session *session, struct hop_error *er
     HOP_TRY(hop_json_get_int(setup, "trace_steps", where, 0, &config->trace_steps, err));
     HOP_TRY(hop_json_get_string(setup, "dtype", where, "f32", &dtype, err));
     HOP_TRY(get_int32(setup, "micro_batches", &session->batch_count, err));
+    HOP_TRY(get_int32(setup, "window", &config->window, err));
     config->epsilon = (float)epsilon;
     config->weight_decay = (float)decay;
     config->seed = (uint64_t)seed;
@@ -108,6 +109,76 @@ static hop_status read_devices(struct hop_session *session, struct hop_error *er
     return HOP_OK;
 }
 
+/* Machines */
+
+static hop_status get_device(const struct hop_session *session, int32_t device, int32_t *machine,
+                             bool *emulate, struct hop_error *err)
+{
+    const json_t *const object =
+        json_array_get(json_object_get(session->setup, "devices"), (size_t)device);
+    HOP_TRY(get_int32(object, "machine", machine, err));
+    return hop_json_get_bool(object, "emulate", where, false, emulate, err);
+}
+
+/* timed (devices): those that are emulated and on the machine of this one; remote (ranks): those on
+ * other machines. */
+static hop_status read_machines(const struct hop_session *session, bool *timed, bool *remote,
+                                bool *any_remote, struct hop_error *err)
+{
+    int32_t here, machine;
+    bool emulate;
+    HOP_TRY(get_device(session, session->device, &here, &emulate, err));
+    *any_remote = false;
+    for (int32_t d = 0; d < session->plan.devices; d++) {
+        const int32_t rank = session->rank_of[d];
+        HOP_TRY(get_device(session, d, &machine, &emulate, err));
+        timed[d] = emulate && machine == here;
+        if (rank < 0 || machine == here)
+            continue;
+        remote[rank] = *any_remote = true;
+    }
+    return HOP_OK;
+}
+
+static hop_status create_emulation(struct hop_session *session, const bool *timed,
+                                   struct hop_error *err)
+{
+    const json_t *const emulation = json_object_get(session->setup, "emulation");
+    if (!emulation || !timed[session->device])
+        return HOP_OK;
+    HOP_TRY(hop_emulation_create(emulation, &session->plan, session->device, timed,
+                                 &session->emulation, err));
+    session->config.emulation = session->emulation;
+    return HOP_OK;
+}
+
+/* Messages of a real network take turns; an emulated device, which counts from when it sees them,
+ * has to see them early. */
+static hop_status use_network(struct hop_session *session, const bool *remote,
+                              struct hop_error *err)
+{
+    static const double precise_poll = 200e-6;
+    if (session->emulation)
+        session->transport->longest_poll = precise_poll;
+    return hop_transport_take_turns(session->transport, remote, err);
+}
+
+static hop_status place(struct hop_session *session, struct hop_error *err)
+{
+    hop_status status = HOP_OK;
+    bool *timed = NULL, *remote = NULL, any_remote;
+    HOP_TRY_DONE(hop_calloc(&timed, (size_t)session->plan.devices, sizeof *timed, err));
+    HOP_TRY_DONE(hop_calloc(&remote, (size_t)session->transport->size, sizeof *remote, err));
+    HOP_TRY_DONE(read_machines(session, timed, remote, &any_remote, err));
+    HOP_TRY_DONE(create_emulation(session, timed, err));
+    if (any_remote)
+        HOP_TRY_DONE(use_network(session, remote, err));
+done:
+    free(timed);
+    free(remote);
+    return status;
+}
+
 static hop_status create_batches(struct hop_session *session, struct hop_error *err)
 {
     if (session->batch_count < 1 || session->batch_count > 1 << 15)
@@ -159,6 +230,7 @@ hop_status hop_session_start(struct hop_session *session, struct hop_schedule *s
 {
     if (session->device < 0)
         return HOP_OK;
+    HOP_TRY(place(session, err));
     return hop_executor_create(&session->config, &session->plan, schedules, count, session->weights,
                                session->transport, &session->executor, err);
 }
@@ -168,6 +240,7 @@ void hop_session_free(struct hop_session *session)
     if (!session)
         return;
     hop_executor_free(session->executor);
+    hop_emulation_free(session->emulation);
     hop_weights_free(session->weights);
     for (int32_t m = 0; session->batches && m < session->batch_count; m++)
         hop_batch_free(&session->batches[m]);

@@ -12,7 +12,7 @@
 #include "runtime/transport.h"
 
 /* Two builds talk only when these agree. */
-enum { HOP_PROTOCOL = 1 };
+enum { HOP_PROTOCOL = 2 };
 
 /* Tags of the control channel. */
 enum hop_tag {
@@ -21,7 +21,8 @@ enum hop_tag {
     HOP_TAG_SCHEDULE, /* 0 -> rank: words of one schedule */
     HOP_TAG_MAPPED,   /* rank -> 0: int32, 1 = maps the model files itself */
     HOP_TAG_TENSOR,   /* 0 -> rank: a tensor's header, then its bytes in chunks */
-    HOP_TAG_READY,    /* rank -> 0: double, the rank's clock */
+    HOP_TAG_READY,    /* rank -> 0: nothing */
+    HOP_TAG_CLOCK,    /* 0 -> rank: nothing; rank -> 0: double, the rank's clock */
     HOP_TAG_COMMAND,  /* 0 -> rank: words */
     HOP_TAG_REPORT,   /* rank -> 0: doubles of one pass */
     HOP_TAG_UPDATE,   /* 0 -> rank: struct hop_update */
@@ -29,6 +30,9 @@ enum hop_tag {
     HOP_TAG_STATE,    /* both ways: floats */
     HOP_TAG_TIMELINE  /* rank -> 0: events */
 };
+
+/* How often the coordinator asks for a rank's clock. */
+enum { HOP_CLOCK_READINGS = 5 };
 
 enum hop_command {
     HOP_COMMAND_TRAIN,
@@ -48,17 +52,19 @@ struct hop_session {
     int32_t *device_of;        /* (ranks), -1: coordinator only */
     int32_t device;            /* of this rank */
     struct hop_weights *weights;
-    struct hop_executor *executor; /* NULL without a device */
-    struct hop_batch *batches;     /* (batch_count) */
+    struct hop_emulation *emulation; /* NULL: this device is not emulated */
+    struct hop_executor *executor;   /* NULL without a device */
+    struct hop_batch *batches;       /* (batch_count) */
     int32_t batch_count;
 };
 
 /* The setup object:
  * {"protocol", "model": config, "lora": {rank, alpha, targets: [name]}, "dtype", "limits": [s, t,
  * l], "seed", "epsilon", "weight_decay", "timeout", "trace_steps", "micro_batches", "devices":
- * [{"name", "rank", "backend", "bp", "threads", "peers"}], "plan": {...}, "files": {"directory",
- * "share", "fingerprints": ["hex", ...]}} Takes a reference to setup. Weights and executor come
- * later. */
+ * [{"name", "rank", "backend", "bp", "threads", "peers", "machine", "emulate"}], "window", "plan":
+ * {...}, "emulation": {"time_scale", "cost": {...}} where a device is emulated, "files":
+ * {"directory", "share", "fingerprints": ["hex", ...]}} Takes a reference to setup. Weights and
+ * executor come later. */
 hop_status hop_session_create(json_t *setup, struct hop_transport *transport,
                               struct hop_session *out, struct hop_error *err);
 /* Takes over the schedules (emptied on success); session->weights must be there. */

@@ -74,6 +74,7 @@ static void place_squares(struct hop_coordinator *c, int32_t device, const struc
 static void take_pass(struct hop_coordinator *c, int32_t device, const struct hop_pass *pass,
                       struct reduced *out)
 {
+    hop_coordinator_take_lateness(c, device, c->step + 1, &pass->late);
     out->busy += pass->busy;
     if (pass->losses > 0)
         out->head = *pass;

@@ -20,7 +20,7 @@ static hop_status mpi_status(int code, const char *what, struct hop_error *err)
 
 hop_status hop_transport_open(struct hop_transport *out, struct hop_error *err)
 {
-    struct hop_transport transport = {.timeout = 600, .silent = -1};
+    struct hop_transport transport = {.timeout = 600, .longest_poll = 2e-3, .silent = -1};
     int provided;
     HOP_TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided),
                        "MPI_Init_thread", err));
@@ -42,6 +42,8 @@ hop_status hop_transport_open(struct hop_transport *out, struct hop_error *err)
 void hop_transport_close(struct hop_transport *transport)
 {
     hop_background_free(transport->background);
+    hop_outbox_free(transport->outbox);
+    free(transport->remote);
     for (int i = 0; i < HOP_CHANNELS; i++)
         MPI_Comm_free(&transport->channels[i]);
     MPI_Finalize();
@@ -93,6 +95,18 @@ static hop_status check_size(size_t n, struct hop_error *err)
                     "a message of %zu bytes is too long; use smaller micro-batches", n);
 }
 
+hop_status hop_transport_take_turns(struct hop_transport *transport, const bool *remote,
+                                    struct hop_error *err)
+{
+    const size_t ranks = (size_t)transport->size;
+    HOP_TRY(hop_calloc(&transport->remote, ranks, sizeof *transport->remote, err));
+    memcpy(transport->remote, remote, ranks * sizeof *remote);
+    HOP_TRY(hop_outbox_create(transport->size, transport->channels[HOP_CHANNEL_GRANTS],
+                              &transport->outbox, err));
+    hop_background_set_outbox(transport->background, transport->outbox);
+    return HOP_OK;
+}
+
 hop_status hop_send_start(struct hop_transport *transport, enum hop_channel channel, int to,
                           int tag, const void *bytes, size_t n, struct hop_request *request,
                           struct hop_error *err)
@@ -105,6 +119,7 @@ hop_status hop_send_start(struct hop_transport *transport, enum hop_channel chan
     HOP_TRY(mpi_status(code, "MPI_Isend", err));
     request->peer = to;
     request->active = true;
+    request->queued = false;
     return HOP_OK;
 }
 
@@ -120,38 +135,85 @@ hop_status hop_receive_start(struct hop_transport *transport, enum hop_channel c
     HOP_TRY(mpi_status(code, "MPI_Irecv", err));
     request->peer = from;
     request->active = true;
+    request->queued = false;
     return HOP_OK;
+}
+
+/* A short message is gone at once and may be needed by all. */
+static bool takes_turns(const struct hop_transport *transport, int peer, size_t n)
+{
+    enum { SHORT = 16 << 10 };
+    return transport->outbox && transport->remote[peer] && n > SHORT;
+}
+
+hop_status hop_send_in_turn(struct hop_transport *transport, enum hop_channel channel, int to,
+                            int tag, const void *bytes, size_t n, struct hop_request *request,
+                            struct hop_error *err)
+{
+    if (!takes_turns(transport, to, n))
+        return hop_send_start(transport, channel, to, tag, bytes, n, request, err);
+    HOP_TRY(check_size(n, err));
+    request->peer = to;
+    request->channel = transport->channels[channel];
+    request->tag = tag;
+    request->bytes = bytes;
+    request->n = (int)n;
+    hop_background_lock(transport->background);
+    hop_outbox_put(transport->outbox, request);
+    hop_background_unlock(transport->background);
+    return HOP_OK;
+}
+
+hop_status hop_receive_in_turn(struct hop_transport *transport, enum hop_channel channel, int from,
+                               int tag, void *bytes, size_t n, struct hop_request *request,
+                               struct hop_error *err)
+{
+    HOP_TRY(hop_receive_start(transport, channel, from, tag, bytes, n, request, err));
+    if (!takes_turns(transport, from, n))
+        return HOP_OK;
+    hop_background_lock(transport->background);
+    const int code = hop_outbox_grant(transport->outbox, from, tag);
+    hop_background_unlock(transport->background);
+    return mpi_status(code, "MPI_Isend", err);
+}
+
+/* MPI's status; queued sends are the outbox's to test. With the lock held. */
+static int test_request(struct hop_transport *transport, struct hop_request *request)
+{
+    int flag = 1, code = MPI_SUCCESS;
+    hop_outbox_advance(transport->outbox);
+    if (request->queued)
+        return request->active ? MPI_SUCCESS : request->code;
+    if (request->active)
+        code = MPI_Test(&request->request, &flag, MPI_STATUS_IGNORE);
+    if (flag)
+        request->active = false;
+    return code;
 }
 
 hop_status hop_request_test(struct hop_transport *transport, struct hop_request *request,
                             bool *done, struct hop_error *err)
 {
-    int flag = 1, code = MPI_SUCCESS;
-    if (request->active) {
-        hop_background_lock(transport->background);
-        code = MPI_Test(&request->request, &flag, MPI_STATUS_IGNORE);
-        hop_background_unlock(transport->background);
-    }
-    HOP_TRY(mpi_status(code, "MPI_Test", err));
-    if (flag)
-        request->active = false;
-    *done = flag != 0;
-    return HOP_OK;
+    hop_background_lock(transport->background);
+    const int code = test_request(transport, request);
+    *done = !request->active;
+    hop_background_unlock(transport->background);
+    return mpi_status(code, "MPI_Test", err);
 }
 
 /* A wait starts with a few immediate polls, so that a message that is about to come costs no sleep;
  * then it sleeps a tenth of the time it has waited, so that a message is never much delayed, and at
- * most 2 ms. */
+ * most the transport's longest poll. */
 struct pause {
     double last, waited; /* time of the last poll, seconds of waiting so far */
     int polls;
 };
 
-static void pause_poll(struct pause *pause)
+static void pause_poll(const struct hop_transport *transport, struct pause *pause)
 {
     enum { EAGER_POLLS = 20 };
-    static const double shortest = 20e-6, longest = 2e-3;
-    const double part = pause->waited / 10;
+    static const double shortest = 20e-6;
+    const double part = pause->waited / 10, longest = transport->longest_poll;
     if (++pause->polls > EAGER_POLLS)
         hop_clock_sleep(part < shortest ? shortest : part > longest ? longest : part);
 }
@@ -183,7 +245,7 @@ hop_status hop_request_wait(struct hop_transport *transport, struct hop_request 
         HOP_TRY(hop_request_test(transport, request, &done, err));
         if (done)
             return HOP_OK;
-        pause_poll(&pause);
+        pause_poll(transport, &pause);
         HOP_TRY(check_timeout(transport, &pause, what, request->peer, err));
     }
 }
@@ -212,7 +274,7 @@ static hop_status wait_for_message(struct hop_transport *transport, enum hop_cha
         HOP_TRY(mpi_status(code, "MPI_Improbe", err));
         if (found)
             break;
-        pause_poll(&pause);
+        pause_poll(transport, &pause);
         HOP_TRY(check_timeout(transport, &pause, what, from, err));
     }
     MPI_Get_count(&status, MPI_BYTE, length);

@@ -1,5 +1,5 @@
-/* Messages between ranks over MPI (MPI-3.1 calls only). Only this file and
- * background.c talk to MPI.
+/* Messages between ranks over MPI (MPI-3.1 calls only). Only transport.c, outbox.c and background.c
+ * talk to MPI.
  *
  * Sends and receives are started and later waited for; waiting polls with a short sleep, because a
  * blocking MPI receive burns a whole core that another rank of the same machine could use. Every
@@ -15,24 +15,22 @@
 
 #include "base/error.h"
 #include "runtime/background.h"
+#include "runtime/outbox.h"
 
-/* Two channels, so that a tag of one never matches the other. */
-enum hop_channel { HOP_CHANNEL_CONTROL, HOP_CHANNEL_DATA, HOP_CHANNELS };
+/* Several channels, so that a tag of one never matches another. */
+enum hop_channel { HOP_CHANNEL_CONTROL, HOP_CHANNEL_DATA, HOP_CHANNEL_GRANTS, HOP_CHANNELS };
 
 struct hop_transport {
     MPI_Comm channels[HOP_CHANNELS];
     int rank, size;
-    double timeout; /* seconds */
-    int silent;     /* the rank a wait was given up on, -1: none yet */
+    double timeout;      /* seconds */
+    double longest_poll; /* seconds a wait sleeps at most before it looks again */
+    int silent;          /* the rank a wait was given up on, -1: none yet */
     const char *const
         *names; /* (size) of the devices behind the ranks, for messages; may be NULL */
     struct hop_background *background; /* NULL with one rank */
-};
-
-struct hop_request {
-    MPI_Request request;
-    int peer;
-    bool active; /* started and not yet seen complete */
+    struct hop_outbox *outbox;         /* NULL: every message leaves at once */
+    bool *remote;                      /* (size) ranks of other machines, with an outbox */
 };
 
 hop_status hop_transport_open(struct hop_transport *out, struct hop_error *err);
@@ -48,6 +46,11 @@ int hop_transport_tag_limit(const struct hop_transport *transport);
 const char *hop_transport_name(const struct hop_transport *transport, int rank, char *text,
                                size_t size);
 
+/* From now on large messages to these ranks (size), which do the same, leave one after the other
+ * (see outbox.h). */
+hop_status hop_transport_take_turns(struct hop_transport *transport, const bool *remote,
+                                    struct hop_error *err);
+
 /* The buffer must stay untouched until the request is complete. */
 hop_status hop_send_start(struct hop_transport *transport, enum hop_channel channel, int to,
                           int tag, const void *bytes, size_t n, struct hop_request *request,
@@ -56,6 +59,14 @@ hop_status hop_send_start(struct hop_transport *transport, enum hop_channel chan
 hop_status hop_receive_start(struct hop_transport *transport, enum hop_channel channel, int from,
                              int tag, void *bytes, size_t n, struct hop_request *request,
                              struct hop_error *err);
+/* The same, but the message waits for its turn: both sides must use these, with the same n. The
+ * request of a send must stay in place until it is complete. */
+hop_status hop_send_in_turn(struct hop_transport *transport, enum hop_channel channel, int to,
+                            int tag, const void *bytes, size_t n, struct hop_request *request,
+                            struct hop_error *err);
+hop_status hop_receive_in_turn(struct hop_transport *transport, enum hop_channel channel, int from,
+                               int tag, void *bytes, size_t n, struct hop_request *request,
+                               struct hop_error *err);
 /* *done = the request is complete (or was never started). */
 hop_status hop_request_test(struct hop_transport *transport, struct hop_request *request,
                             bool *done, struct hop_error *err);

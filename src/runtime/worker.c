@@ -65,6 +65,17 @@ static hop_status get_weights(struct hop_session *session, struct hop_error *err
     return mapped ? HOP_OK : hop_session_receive_weights(session, err);
 }
 
+static hop_status tell_clock(struct hop_transport *transport, struct hop_error *err)
+{
+    for (int i = 0; i < HOP_CLOCK_READINGS; i++) {
+        HOP_TRY(hop_receive(transport, HOP_CHANNEL_CONTROL, 0, HOP_TAG_CLOCK, NULL, 0,
+                            "a question about the clock", err));
+        const double now = hop_clock_now();
+        HOP_TRY(hop_send(transport, HOP_CHANNEL_CONTROL, 0, HOP_TAG_CLOCK, &now, sizeof now, err));
+    }
+    return HOP_OK;
+}
+
 static hop_status start(struct hop_session *session, struct hop_error *err)
 {
     hop_status status = HOP_OK;
@@ -73,9 +84,8 @@ static hop_status start(struct hop_session *session, struct hop_error *err)
     HOP_TRY_DONE(receive_schedules(session, &schedules, &count, err));
     HOP_TRY_DONE(get_weights(session, err));
     HOP_TRY_DONE(hop_session_start(session, schedules, count, err));
-    const double now = hop_clock_now();
-    HOP_TRY_DONE(
-        hop_send(session->transport, HOP_CHANNEL_CONTROL, 0, HOP_TAG_READY, &now, sizeof now, err));
+    HOP_TRY_DONE(hop_send(session->transport, HOP_CHANNEL_CONTROL, 0, HOP_TAG_READY, NULL, 0, err));
+    HOP_TRY_DONE(tell_clock(session->transport, err));
 done:
     for (int32_t i = 0; i < count; i++)
         hop_schedule_free(&schedules[i]);

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/string.h"
+#include "schedule/buffers.h"
 
 enum { EDGES_PER_TRANSFER = 4, CYCLE_SHOWN = 6 };
 
@@ -72,11 +73,6 @@ static size_t consumer(const struct graph *g, size_t x)
     return task_node(g, g->transfers->items[x].to_device, g->transfers->items[x].to_task);
 }
 
-static bool is_windowed(const struct hop_transfer *x)
-{
-    return x->payload != HOP_DERIVATIVE && x->from_device != x->to_device;
-}
-
 static void add_order(struct graph *g)
 {
     for (int32_t d = 0; d < g->schedule->devices; d++)
@@ -87,7 +83,7 @@ static void add_order(struct graph *g)
 static void add_dependencies(struct graph *g)
 {
     for (size_t x = 0; x < (size_t)g->transfers->count; x++) {
-        if (!is_windowed(&g->transfers->items[x])) {
+        if (!hop_transfer_is_buffered(&g->transfers->items[x])) {
             add_edge(g, producer(g, x), consumer(g, x));
             continue;
         }
@@ -96,56 +92,21 @@ static void add_dependencies(struct graph *g)
     }
 }
 
-/* One use of a buffer: messages of one device, direction and payload kind share a ring of buffers
- * and take them in the order of `task`, then of the transfer's index. */
-struct buffer_use {
-    int32_t device, payload, task;
-    size_t transfer;
-};
-
-static int compare_uses(const void *left, const void *right)
-{
-    const struct buffer_use *const a = left, *const b = right;
-    if (a->device != b->device)
-        return a->device < b->device ? -1 : 1;
-    if (a->payload != b->payload)
-        return a->payload < b->payload ? -1 : 1;
-    if (a->task != b->task)
-        return a->task < b->task ? -1 : 1;
-    return a->transfer < b->transfer ? -1 : a->transfer > b->transfer;
-}
-
-static size_t list_uses(const struct graph *g, bool sending, struct buffer_use *uses)
-{
-    size_t count = 0;
-    for (size_t x = 0; x < (size_t)g->transfers->count; x++) {
-        const struct hop_transfer *const t = &g->transfers->items[x];
-        if (is_windowed(t))
-            uses[count++] =
-                (struct buffer_use){sending ? t->from_device : t->to_device, (int32_t)t->payload,
-                                    sending ? t->from_task : t->to_task, x};
-    }
-    qsort(uses, count, sizeof *uses, compare_uses);
-    return count;
-}
-
 /* A receive is posted when the task that used its buffer before is done; a send buffer is free when
  * the message before was taken. */
-static hop_status add_windows(struct graph *g, bool sending, size_t window, struct hop_error *err)
+static hop_status add_windows(struct graph *g, bool sending, int32_t window, struct hop_error *err)
 {
-    struct buffer_use *uses;
-    HOP_TRY(hop_calloc(&uses, (size_t)g->transfers->count, sizeof *uses, err));
-    const size_t count = list_uses(g, sending, uses);
-    for (size_t k = window; k < count; k++) {
-        const struct buffer_use *const now = &uses[k], *const before = &uses[k - window];
-        if (now->device != before->device || now->payload != before->payload)
-            continue;
+    struct hop_buffer_pair *pairs;
+    int32_t count;
+    HOP_TRY(hop_buffer_pairs(g->transfers, sending, window, &pairs, &count, err));
+    for (int32_t i = 0; i < count; i++) {
+        const size_t before = (size_t)pairs[i].before, after = (size_t)pairs[i].after;
         if (sending)
-            add_edge(g, g->tasks + before->transfer, producer(g, now->transfer));
+            add_edge(g, g->tasks + before, producer(g, after));
         else
-            add_edge(g, consumer(g, before->transfer), g->tasks + now->transfer);
+            add_edge(g, consumer(g, before), g->tasks + after);
     }
-    free(uses);
+    free(pairs);
     return HOP_OK;
 }
 
@@ -243,8 +204,8 @@ hop_status hop_deadlock_check(const struct hop_schedule *schedule,
     HOP_TRY_DONE(hop_calloc(&scratch, g.nodes, sizeof *scratch, err));
     add_order(&g);
     add_dependencies(&g);
-    HOP_TRY_DONE(add_windows(&g, true, (size_t)window, err));
-    HOP_TRY_DONE(add_windows(&g, false, (size_t)window, err));
+    HOP_TRY_DONE(add_windows(&g, true, window, err));
+    HOP_TRY_DONE(add_windows(&g, false, window, err));
     sort_edges(&g);
     if (resolve(&g, scratch) < g.nodes)
         status = report_cycle(&g, scratch, window, err);

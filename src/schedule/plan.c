@@ -40,6 +40,12 @@ int32_t hop_plan_head(const struct hop_plan *plan, int32_t part)
     return head;
 }
 
+bool hop_part_handles(const struct hop_part *part, int32_t micro_batches, int32_t m)
+{
+    return lround(part->micro_lo * micro_batches) <= m &&
+           m < lround(part->micro_hi * micro_batches);
+}
+
 bool hop_plan_has_zeroth_order(const struct hop_plan *plan)
 {
     for (int32_t p = 0; p < plan->part_count; p++)
@@ -85,6 +91,11 @@ static hop_status check_shares(const struct hop_part *part, int32_t p, struct ho
                         "plan: part %d takes the share [%g, %g) of the samples; only all of them, "
                         "[0, 1), is supported yet",
                         p, part->sample_lo, part->sample_hi);
+    if (!is_whole(part->micro_lo, part->micro_hi))
+        return hop_fail(err, HOP_UNSUPPORTED,
+                        "plan: part %d handles the share [%g, %g) of the micro-batches; only all "
+                        "of them, [0, 1), is supported yet",
+                        p, part->micro_lo, part->micro_hi);
     if (!is_whole(part->tensor_lo, part->tensor_hi))
         return hop_fail(
             err, HOP_UNSUPPORTED,

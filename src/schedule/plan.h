@@ -21,6 +21,7 @@ struct hop_part {
     int32_t lo, hi; /* blocks [lo, hi); lo == hi is allowed for a stage that only embeds */
     double sample_lo, sample_hi; /* share of each micro-batch's samples, in [0, 1] */
     double tensor_lo, tensor_hi; /* share of heads and feed-forward columns, in [0, 1] */
+    double micro_lo, micro_hi;   /* share of the mini-batch's micro-batches its pipeline handles */
     enum hop_gradient gradient;
     int32_t in_flight;      /* micro-batches kept for backward at once, at most; 0: none are kept */
     double forward_seconds; /* predicted, of one micro-batch */
@@ -67,6 +68,9 @@ int32_t hop_plan_previous(const struct hop_plan *plan, int32_t part);
 int32_t hop_plan_next(const struct hop_plan *plan, int32_t part);
 /* The part with the last stage of the part's pipeline. */
 int32_t hop_plan_head(const struct hop_plan *plan, int32_t part);
+/* Does the part handle micro-batch m of `micro_batches`? Those are [round(micro_lo * n),
+ * round(micro_hi * n)). */
+bool hop_part_handles(const struct hop_part *part, int32_t micro_batches, int32_t m);
 /* Is any part trained by zeroth-order probes? Then every part runs them. */
 bool hop_plan_has_zeroth_order(const struct hop_plan *plan);
 /* Does `part` send the gradient of its input to the part before it? */

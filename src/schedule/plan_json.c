@@ -19,13 +19,13 @@ static json_t *number(double value)
 static json_t *part_json(const struct hop_plan *plan, const struct hop_part *part,
                          const char *device)
 {
-    json_t *const object =
-        json_pack("{s:s, s:i, s:i, s:[i,i], s:s, s:[f,f], s:[f,f], s:i, s:f, s:f, s:o}", "device",
-                  device, "pipeline", part->pipeline, "stage", part->stage, "blocks", part->lo,
-                  part->hi, "gradient", hop_gradient_names[part->gradient], "sample_share",
-                  part->sample_lo, part->sample_hi, "tensor", part->tensor_lo, part->tensor_hi,
-                  "in_flight", part->in_flight, "forward_seconds", part->forward_seconds,
-                  "memory_bytes", part->memory_bytes, "memory_limit", number(part->memory_limit));
+    json_t *const object = json_pack(
+        "{s:s, s:i, s:i, s:[i,i], s:s, s:[f,f], s:[f,f], s:[f,f], s:i, s:f, s:f, s:o}", "device",
+        device, "pipeline", part->pipeline, "stage", part->stage, "blocks", part->lo, part->hi,
+        "gradient", hop_gradient_names[part->gradient], "sample_share", part->sample_lo,
+        part->sample_hi, "tensor", part->tensor_lo, part->tensor_hi, "micro_share", part->micro_lo,
+        part->micro_hi, "in_flight", part->in_flight, "forward_seconds", part->forward_seconds,
+        "memory_bytes", part->memory_bytes, "memory_limit", number(part->memory_limit));
     if (!object || plan->micro_batch_samples < 1)
         return object;
     const int32_t samples = plan->micro_batch_samples;
@@ -155,7 +155,7 @@ static hop_status get_names(const json_t *object, const struct reader *reader,
 static hop_status get_shares(const json_t *object, const struct reader *reader,
                              struct hop_part *part, struct hop_error *err)
 {
-    part->sample_hi = part->tensor_hi = 1;
+    part->sample_hi = part->tensor_hi = part->micro_hi = 1;
     if (reader->samples > 0) {
         double lo = 0, hi = reader->samples;
         HOP_TRY(get_range(object, "samples", reader->where, &lo, &hi, err));
@@ -164,6 +164,7 @@ static hop_status get_shares(const json_t *object, const struct reader *reader,
     }
     HOP_TRY(
         get_range(object, "sample_share", reader->where, &part->sample_lo, &part->sample_hi, err));
+    HOP_TRY(get_range(object, "micro_share", reader->where, &part->micro_lo, &part->micro_hi, err));
     return get_range(object, "tensor", reader->where, &part->tensor_lo, &part->tensor_hi, err);
 }
 

@@ -2,6 +2,38 @@
 
 #include <math.h>
 
+static hop_status check_part(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                             int32_t p, struct hop_error *err)
+{
+    const struct hop_part *const part = &plan->parts[p];
+    if (part->device < 0 || part->device >= cost->device_count)
+        return hop_fail(err, HOP_INPUT, "plan: part %d is on device %d; the cost table has %d", p,
+                        part->device, cost->device_count);
+    if (part->lo < 0 || part->lo > part->hi || part->hi > cost->blocks)
+        return hop_fail(err, HOP_INPUT,
+                        "plan: part %d holds blocks [%d, %d); the cost table has blocks [0, %d)", p,
+                        part->lo, part->hi, cost->blocks);
+    if (part->gradient == HOP_GRADIENT_BACKPROP &&
+        !isfinite(hop_cost_backward(cost, part->device, part->lo, part->hi)))
+        return hop_fail(err, HOP_INFEASIBLE,
+                        "plan: part %d runs backward on %s, which has no backward times; add "
+                        "`backward` to the cost table or choose another device",
+                        p, cost->devices[part->device].name);
+    return HOP_OK;
+}
+
+hop_status hop_price_check(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                           struct hop_error *err)
+{
+    if (cost->blocks != plan->blocks || cost->device_count != plan->devices)
+        return hop_fail(err, HOP_INPUT,
+                        "plan: it is for %d blocks and %d devices, the cost table for %d and %d",
+                        plan->blocks, plan->devices, cost->blocks, cost->device_count);
+    for (int32_t p = 0; p < plan->part_count; p++)
+        HOP_TRY(check_part(cost, plan, p, err));
+    return HOP_OK;
+}
+
 static double share(const struct hop_part *part)
 {
     return (part->sample_hi - part->sample_lo) * (part->tensor_hi - part->tensor_lo);
@@ -12,6 +44,7 @@ double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *
 {
     const struct hop_part *const part = &plan->parts[task->part];
     const int32_t device = part->device, lo = part->lo, hi = part->hi;
+    const int32_t probes = task->probe_hi - task->probe_lo;
     switch (task->kind) {
     case HOP_FORWARD:
         return share(part) * hop_cost_forward(cost, device, lo, hi);
@@ -19,7 +52,7 @@ double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *
         return share(part) * hop_cost_backward(cost, device, lo, hi);
     case HOP_PROBE:
     case HOP_EXIT_PROBE:
-        return share(part) * hop_cost_probe(cost, device, lo, hi, task->probe_hi - task->probe_lo);
+        return probes > 0 ? share(part) * hop_cost_probe(cost, device, lo, hi, probes) : 0;
     case HOP_STEP:
         return hop_cost_step(cost, device, lo, hi);
     default:
@@ -72,7 +105,12 @@ double hop_price_transfer(const struct hop_cost_table *cost, const struct hop_pl
 double hop_price_memory(const struct hop_cost_table *cost, const struct hop_part *part,
                         int32_t in_flight)
 {
-    return hop_cost_memory(cost, part->device, part->lo, part->hi, in_flight);
+    if (share(part) == 1)
+        return hop_cost_memory(cost, part->device, part->lo, part->hi, in_flight);
+    const double fixed = cost->devices[part->device].fixed_bytes;
+    const double held = hop_cost_memory(cost, part->device, part->lo, part->hi, 0);
+    const double kept = hop_cost_memory(cost, part->device, part->lo, part->hi, in_flight) - held;
+    return fixed + (part->tensor_hi - part->tensor_lo) * (held - fixed) + share(part) * kept;
 }
 
 static int32_t between(int32_t low, int32_t value, int32_t high)
@@ -101,42 +139,71 @@ static int32_t backprop_from(const struct hop_plan *plan, int32_t p)
     return count;
 }
 
+/* Micro-batches that a part keeps, at least and at most. */
+struct in_flight {
+    int32_t least, most;
+};
+
+static struct in_flight limits_of(const struct hop_plan *plan, int32_t p, int32_t fewest)
+{
+    if (plan->parts[p].gradient != HOP_GRADIENT_BACKPROP)
+        return (struct in_flight){0, 0};
+    const int32_t stages = backprop_from(plan, p);
+    return (struct in_flight){fewest > 0 ? fewest
+                                         : hop_in_flight_least(stages, 0, plan->micro_batches),
+                              hop_in_flight_most(stages, 0, plan->micro_batches)};
+}
+
+/* Bytes of the device that the other parts on it leave: those before keep what they were given,
+ * those behind the least. */
+static double memory_left(const struct hop_plan *plan, const struct hop_cost_table *cost, int32_t p,
+                          int32_t fewest)
+{
+    const struct hop_cost_device *const device = &cost->devices[plan->parts[p].device];
+    double left = device->memory;
+    for (int32_t q = 0; q < plan->part_count; q++) {
+        const struct hop_part *const other = &plan->parts[q];
+        if (q == p || other->device != plan->parts[p].device)
+            continue;
+        const int32_t kept = q < p ? other->in_flight : limits_of(plan, q, fewest).least;
+        left -= hop_price_memory(cost, other, kept) - device->fixed_bytes;
+    }
+    return left;
+}
+
 /* The most micro-batches whose activations fit beside the rest, at most `most`; -1: not even 0. */
-static int32_t fitting(const struct hop_cost_table *cost, const struct hop_part *part, int32_t most)
+static int32_t fitting(const struct hop_cost_table *cost, const struct hop_part *part, int32_t most,
+                       double left)
 {
     int32_t n = most;
-    while (n >= 0 && hop_price_memory(cost, part, n) > part->memory_limit)
+    while (n >= 0 && hop_price_memory(cost, part, n) > left)
         n--;
     return n;
 }
 
 static hop_status too_big(const struct hop_cost_table *cost, const struct hop_part *part,
-                          int32_t in_flight, struct hop_error *err)
+                          int32_t in_flight, double left, struct hop_error *err)
 {
     const double needed = hop_price_memory(cost, part, in_flight);
     return hop_fail(err, HOP_INFEASIBLE,
                     "plan: %s cannot hold blocks [%d, %d) with %d micro-batches kept: %.4g bytes "
                     "needed, %.4g there, %.4g too many; use fewer blocks there, a smaller "
                     "micro-batch or more devices",
-                    cost->devices[part->device].name, part->lo, part->hi, in_flight, needed,
-                    part->memory_limit, needed - part->memory_limit);
+                    cost->devices[part->device].name, part->lo, part->hi, in_flight, needed, left,
+                    needed - left);
 }
 
 static hop_status price_part(struct hop_plan *plan, const struct hop_cost_table *cost, int32_t p,
                              int32_t fewest, struct hop_error *err)
 {
     struct hop_part *const part = &plan->parts[p];
-    int32_t least = 0, most = 0;
-    if (part->gradient == HOP_GRADIENT_BACKPROP) {
-        const int32_t stages = backprop_from(plan, p);
-        least = fewest > 0 ? fewest : hop_in_flight_least(stages, 0, plan->micro_batches);
-        most = hop_in_flight_most(stages, 0, plan->micro_batches);
-    }
+    const struct in_flight limits = limits_of(plan, p, fewest);
+    const double left = memory_left(plan, cost, p, fewest);
     part->memory_limit = cost->devices[part->device].memory;
     part->forward_seconds = share(part) * hop_cost_forward(cost, part->device, part->lo, part->hi);
-    const int32_t kept = fitting(cost, part, most);
-    if (kept < least)
-        return too_big(cost, part, least, err);
+    const int32_t kept = fitting(cost, part, limits.most, left);
+    if (kept < limits.least)
+        return too_big(cost, part, limits.least, left, err);
     part->in_flight = kept;
     part->memory_bytes = hop_price_memory(cost, part, kept);
     return HOP_OK;
@@ -145,6 +212,7 @@ static hop_status price_part(struct hop_plan *plan, const struct hop_cost_table 
 hop_status hop_plan_price(struct hop_plan *plan, const struct hop_cost_table *cost, int32_t fewest,
                           struct hop_error *err)
 {
+    HOP_TRY(hop_price_check(cost, plan, err));
     for (int32_t p = 0; p < plan->part_count; p++)
         HOP_TRY(price_part(plan, cost, p, fewest, err));
     return HOP_OK;

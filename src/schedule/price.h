@@ -6,6 +6,11 @@
 #include "cluster/cost.h"
 #include "schedule/schedule.h"
 
+/* Does the table have every device and block of the plan, and backward times where a part runs
+ * backward? HOP_INPUT or HOP_INFEASIBLE naming what is missing. */
+hop_status hop_price_check(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                           struct hop_error *err);
+
 /* Seconds of a task on its part's device: sums over its blocks, times its share of samples and
  * tensors. */
 double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *plan,
@@ -16,7 +21,8 @@ double hop_price_bytes(const struct hop_cost_table *cost, const struct hop_plan 
 /* Seconds of the message on an idle link; 0 inside a device. */
 double hop_price_transfer(const struct hop_cost_table *cost, const struct hop_plan *plan,
                           const struct hop_transfer *transfer);
-/* Bytes of a part that keeps `in_flight` micro-batches for backward. */
+/* Bytes of a part that keeps `in_flight` micro-batches for backward: its tensor share of the state,
+ * its share of samples and tensors of the activations. */
 double hop_price_memory(const struct hop_cost_table *cost, const struct hop_part *part,
                         int32_t in_flight);
 
@@ -26,9 +32,9 @@ int32_t hop_in_flight_least(int32_t backprop_stages, int32_t i, int32_t micro_ba
 int32_t hop_in_flight_most(int32_t backprop_stages, int32_t i, int32_t micro_batches);
 
 /* Fills forward_seconds, in_flight, memory_bytes and memory_limit of every part. in_flight is the
- * most that hop_in_flight_most() and the device's memory allow. HOP_INFEASIBLE names the first part
- * that does not even fit with `fewest` kept (1, or hop_in_flight_least() where `fewest` is 0), and
- * by how much. */
+ * most that hop_in_flight_most() and the device's memory allow beside its other parts.
+ * HOP_INFEASIBLE names the first part that does not even fit with `fewest` kept (1, or
+ * hop_in_flight_least() where `fewest` is 0), and by how much. */
 hop_status hop_plan_price(struct hop_plan *plan, const struct hop_cost_table *cost, int32_t fewest,
                           struct hop_error *err);
 

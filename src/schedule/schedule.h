@@ -56,10 +56,10 @@ hop_status hop_schedule_decode(const int32_t *words, size_t count, struct hop_sc
 /* Greedy list scheduling: plays the plan with the times of the cost table, transfers included (see
  * sim/simulate.h for what a link is); a free device takes the ready task of highest priority:
  * backward, then base forward, then probes (earlier micro-batch first), with at most
- * `part->in_flight` micro-batches kept on a backprop part, then one STEP a part. The probes of a
- * micro-batch are PROBE tasks of plan->probe_batch probes (the last may be smaller). Deterministic.
- * A plan without a zeroth-order part gets no probes, whatever `probes` says (out->probes is 0
- * then). */
+ * `part->in_flight` micro-batches kept on a backprop part (0: no limit), then one STEP a part. The
+ * probes of a micro-batch are PROBE tasks of plan->probe_batch probes (the last may be smaller).
+ * Deterministic. A plan without a zeroth-order part gets no probes, whatever `probes` says
+ * (out->probes is 0 then). */
 hop_status hop_schedule_greedy(const struct hop_plan *plan, const struct hop_cost_table *cost,
                                int32_t micro_batches, int32_t probes, struct hop_schedule *out,
                                struct hop_error *err);

@@ -3,7 +3,9 @@
  * A device runs the tasks of its list in order, each as soon as its inputs are there. A message is
  * ready when the task that makes it ends; it then needs its link (one serial resource a direction;
  * one for both with half_duplex; also the sender's and the receiver's network card with shared_nic)
- * for latency + bytes / bandwidth, first ready first served. Messages inside a device are free. */
+ * for latency + bytes / bandwidth, first ready first served. Messages inside a device are free, and
+ * so are those on links without latency and of infinite bandwidth: they wait for no other. Of what
+ * is ready at the same time, the lower device goes first. */
 #ifndef HOP_SIM_SIMULATE_H
 #define HOP_SIM_SIMULATE_H
 
@@ -39,11 +41,19 @@ struct hop_simulation_options {
     bool record;    /* fill timeline and flights */
 };
 
-/* options may be NULL. A schedule that gets stuck is HOP_INPUT naming the tasks that wait. */
+/* options may be NULL. Any schedule whose transfers hop_transfers_derive() finds is played; the
+ * rules of hop_schedule_check() are not asked for. A schedule that gets stuck is HOP_INPUT naming
+ * the tasks that wait. */
 hop_status hop_simulate(const struct hop_plan *plan, const struct hop_schedule *schedule,
                         const struct hop_cost_table *cost,
                         const struct hop_simulation_options *options, struct hop_simulation *out,
                         struct hop_error *err);
 void hop_simulation_free(struct hop_simulation *simulation);
+
+/* The fewest buffers, at least `least`, that the checker accepts and that make the simulation at
+ * most (1 + tolerance) times as long as without a limit; found by bisection. */
+hop_status hop_simulation_window(const struct hop_plan *plan, const struct hop_schedule *schedule,
+                                 const struct hop_cost_table *cost, int32_t least, double tolerance,
+                                 int32_t *window, struct hop_error *err);
 
 #endif

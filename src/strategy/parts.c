@@ -4,19 +4,26 @@
 #include <stdio.h>
 
 #include "base/memory.h"
+#include "schedule/greedy.h"
 
 hop_status hop_plan_request_check(const struct hop_plan_request *request, struct hop_error *err)
 {
     if (request->cost->blocks < 1)
         return hop_fail(err, HOP_INPUT, "plan: the model has %d blocks; at least 1 is needed",
                         request->cost->blocks);
-    if ((size_t)request->cost->device_count < 1)
+    if (request->cost->device_count < 1)
         return hop_fail(err, HOP_INPUT, "plan: the cluster has no device");
     if (request->micro_batches < 1)
         return hop_fail(err, HOP_INPUT, "plan: %d micro-batches; at least 1 is needed",
                         request->micro_batches);
-    if (request->probes < 0)
+    if (request->probes < 0 && request->probes != HOP_PROBES_AUTO)
         return hop_fail(err, HOP_INPUT, "plan: %d probes; 0 or more are possible", request->probes);
+    if (request->probe_batch < 0)
+        return hop_fail(err, HOP_INPUT, "plan: %d probes at once; 1 or more, or 0 for all",
+                        request->probe_batch);
+    if (request->probes > 0 && request->probes > INT32_MAX / request->micro_batches)
+        return hop_fail(err, HOP_INPUT, "plan: %d probes of each of %d micro-batches are too many",
+                        request->probes, request->micro_batches);
     return HOP_OK;
 }
 
@@ -49,35 +56,26 @@ void hop_plan_add_stage(struct hop_plan *plan, int32_t device, int32_t lo, int32
                                                       .hi = hi,
                                                       .sample_hi = 1,
                                                       .tensor_hi = 1,
+                                                      .micro_hi = 1,
                                                       .gradient = gradient};
     plan->part_count++;
 }
 
-/* The entry furthest below (sign 1) or above (sign -1) its ideal share. Above, only entries that
- * can give one away count. */
-static int32_t furthest(const double *ideal, const int32_t *counts, int32_t n, int32_t sign)
+hop_status hop_plan_time(struct hop_plan *plan, const struct hop_cost_table *cost,
+                         struct hop_error *err)
 {
-    int32_t best = -1;
-    double worst = 0;
-    for (int32_t i = 0; i < n; i++) {
-        const double gap = sign * (ideal[i] - counts[i]);
-        if ((sign < 0 && counts[i] < 2) || (best >= 0 && gap <= worst))
-            continue;
-        best = i;
-        worst = gap;
-    }
-    return best;
+    struct hop_greedy *greedy;
+    HOP_TRY(hop_greedy_create(cost, plan->part_count, plan->micro_batches, plan->probes,
+                              plan->probe_batch, &greedy, err));
+    plan->simulated_seconds = hop_greedy_makespan(greedy, plan, INFINITY);
+    hop_greedy_free(greedy);
+    return HOP_OK;
 }
 
-void hop_split_blocks(int32_t blocks, const double *ideal, int32_t n, int32_t *counts)
+hop_status hop_plan_untrained(const char *device, struct hop_error *err)
 {
-    int32_t total = 0;
-    for (int32_t i = 0; i < n; i++) {
-        counts[i] = ideal[i] < 1 ? 1 : (int32_t)ideal[i];
-        total += counts[i];
-    }
-    for (; total < blocks; total++)
-        counts[furthest(ideal, counts, n, 1)]++;
-    for (; total > blocks; total--)
-        counts[furthest(ideal, counts, n, -1)]--;
+    return hop_fail(err, HOP_INPUT,
+                    "zo.probes: 0 leaves the adapters of the BP-free device %s untrained; set it "
+                    "to 1 or more, or strategy: frozen",
+                    device);
 }

@@ -1,11 +1,12 @@
-/* What planners share: requests, parts, splits by speed. Private to src/strategy. */
+/* What planners share: requests, parts, times. Private to src/strategy. */
 #ifndef HOP_STRATEGY_PARTS_H
 #define HOP_STRATEGY_PARTS_H
 
 #include "schedule/price.h"
 #include "strategy/strategy.h"
 
-/* Blocks, devices and micro-batches of at least 1, no negative number of probes. */
+/* Blocks, devices and micro-batches of at least 1, no negative number of probes but
+ * HOP_PROBES_AUTO. */
 hop_status hop_plan_request_check(const struct hop_plan_request *request, struct hop_error *err);
 
 /* A plan of the request with room for `parts` parts and none in it. */
@@ -15,8 +16,11 @@ hop_status hop_plan_begin(const struct hop_plan_request *request, const char *st
 void hop_plan_add_stage(struct hop_plan *plan, int32_t device, int32_t lo, int32_t hi,
                         enum hop_gradient gradient);
 
-/* Splits `blocks` into n <= blocks counts close to the ideal shares, which add up to blocks: by
- * largest remainder, at least 1 each. */
-void hop_split_blocks(int32_t blocks, const double *ideal, int32_t n, int32_t *counts);
+/* Stores simulated_seconds of a priced plan that the greedy scheduler runs. */
+hop_status hop_plan_time(struct hop_plan *plan, const struct hop_cost_table *cost,
+                         struct hop_error *err);
+
+/* HOP_INPUT: no probes, so the adapters of the BP-free device would not learn. */
+hop_status hop_plan_untrained(const char *device, struct hop_error *err);
 
 #endif

@@ -95,7 +95,8 @@ const char *write_rows(const char *name, int count, int shortest, int longest, i
 const char *write_cluster(const char *devices, int threads, const char *extra);
 /* The numeric backend under test: cpu where it is built, else reference. */
 const char *backend(void);
-/* A job of small steps on these files; further lines come from `extra`. */
+/* A job of small steps on these files, over all devices of its cluster; further lines come from
+ * `extra`. */
 const char *write_job(const char *name, const char *model, const char *rows, const char *extra);
 
 /* support_result.c: running jobs and reading run folders */
@@ -123,5 +124,16 @@ void assert_same_lines(const char *run_a, const char *run_b, double tolerance,
                        const char *const *keys);
 #define ASSERT_SAME_LINES(a, b, tolerance, ...)                                                    \
     assert_same_lines((a), (b), (tolerance), (const char *const[]){__VA_ARGS__, NULL})
+
+/* support_prediction.c: what the simulator says of a run */
+
+/* Simulated seconds of a full mini-batch by the run's plan and cost table, times the time_scale of
+ * its emulated devices. */
+double predicted_seconds(const char *run);
+/* Of the steps after the first, which warms up. */
+double median_seconds(const char *run);
+/* The tasks of a step ran on every device in the simulated order, and each started when simulated,
+ * up to `tolerance` of the whole. */
+void assert_predicted_tasks(const char *run, int step, double tolerance);
 
 #endif

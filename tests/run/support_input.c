@@ -198,6 +198,7 @@ const char *write_job(const char *name, const char *model, const char *rows, con
                       "lora: {rank: 4, alpha: 8}\n"
                       "train: {batch_size: 8, micro_batch: 2, learning_rate: 0.01, seed: 11,\n"
                       "        scheduler: constant, eval_every: 0, save_every: 0}\n"
+                      "plan: {devices: all}\n"
                       "output: unset\n%s\n",
                       model, rows, extra ? extra : "");
 }

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/config.h"
+#include "runtime/job.h"
+#include "runtime/planning.h"
 #include "strategy/strategy.h"
 
 static const char *model, *job, *cluster, *run;
@@ -188,6 +191,19 @@ static void check_list(const json_t *events, int32_t device, int step,
                  json_string_value(json_object_get(more, "name")));
 }
 
+/* The table that the run's schedules were made with. */
+static void price_run(struct hop_cost_table *cost)
+{
+    struct hop_error err = {0};
+    struct hop_job resolved;
+    struct hop_model_config config;
+    if (hop_job_load(text("%s/config.yaml", run), NULL, 0, &resolved, &err) ||
+        hop_model_config_load(resolved.model, &config, &err) ||
+        hop_job_cost(&resolved, &config, cost, &err))
+        fail_msg("%s", err.message);
+    hop_job_free(&resolved);
+}
+
 /* The trace of every step holds the tasks of the plan's schedule, device by device in its order:
  * also the rounding probe of the first step, and the smaller mini-batch of the third. */
 static void test_trace(void **state)
@@ -201,12 +217,14 @@ static void test_trace(void **state)
     struct hop_error err = {0};
     struct hop_plan plan;
     const struct hop_strategy *strategy;
+    struct hop_cost_table cost;
+    price_run(&cost);
     if (hop_plan_parse(read_json(text("%s/plan.json", run)), "plan.json", names, 4, &plan, &err) ||
         hop_strategy_find("hybridop", &strategy, &err))
         fail_msg("%s", err.message);
     for (int step = 1; step <= STEPS; step++) {
         struct hop_schedule schedule;
-        if (strategy->schedule(&plan, steps[step - 1].micro_batches, steps[step - 1].probes,
+        if (strategy->schedule(&plan, &cost, steps[step - 1].micro_batches, steps[step - 1].probes,
                                &schedule, &err))
             fail_msg("%s", err.message);
         for (int32_t device = 0; device < 4; device++)
@@ -214,6 +232,7 @@ static void test_trace(void **state)
         hop_schedule_free(&schedule);
     }
     hop_plan_free(&plan);
+    hop_cost_free(&cost);
 }
 
 /* Folders that `eval` works in for a moment. */

@@ -1,8 +1,11 @@
 #include "support_schedule.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "schedule/price.h"
 
 uint64_t support_random(uint64_t *state)
 {
@@ -41,9 +44,12 @@ struct hop_plan support_plan(int32_t parts, const int32_t *devices,
                                           .hi = p + 1,
                                           .sample_hi = 1,
                                           .tensor_hi = 1,
+                                          .micro_hi = 1,
                                           .gradient = gradients[p],
                                           .forward_seconds = 1,
-                                          .backward_ratio = 1};
+                                          .memory_limit = INFINITY};
+        if (gradients[p] == HOP_GRADIENT_BACKPROP)
+            plan.parts[p].in_flight = hop_in_flight_most(parts - p, 0, INT32_MAX);
         if (devices[p] >= plan.devices)
             plan.devices = devices[p] + 1;
     }
@@ -70,16 +76,70 @@ struct hop_plan support_random_plan(uint64_t *state)
     plan.blocks = blocks;
     plan.micro_batches = support_between(state, 1, 8);
     plan.probes = support_between(state, 0, 4);
+    plan.probe_batch = support_between(state, 0, 4);
     int32_t lo = 0;
     for (int32_t p = 0; p < parts; p++) {
         const int32_t rest = parts - p - 1;
         const int32_t hi = rest ? support_between(state, lo + 1, blocks - rest) : blocks;
         plan.parts[p].lo = lo;
         plan.parts[p].hi = lo = hi;
-        plan.parts[p].forward_seconds = support_between(state, 1, 12) / 4.0;
-        plan.parts[p].backward_ratio = support_between(state, 1, 3);
+        if (plan.parts[p].in_flight && support_between(state, 0, 1))
+            plan.parts[p].in_flight = support_between(state, 1, plan.parts[p].in_flight);
     }
     return plan;
+}
+
+struct hop_cost_table support_cost(const struct hop_plan *plan)
+{
+    struct hop_cost_table cost;
+    struct hop_error err = {0};
+    if (hop_cost_create(plan->blocks, plan->devices, &cost, &err) != HOP_OK)
+        abort();
+    for (int32_t d = 0; d < plan->devices; d++) {
+        struct hop_cost_device *const device = &cost.devices[d];
+        device->bp = true;
+        device->name = allocate(16, 1);
+        snprintf(device->name, 16, "d%d", d);
+        device->backward = allocate((size_t)plan->blocks, sizeof(double));
+        for (int32_t b = 0; b < plan->blocks; b++)
+            device->forward[b] = device->backward[b] = device->probe[b] = 1;
+    }
+    return cost;
+}
+
+struct hop_cost_table support_random_cost(const struct hop_plan *plan, uint64_t *state,
+                                          double scale)
+{
+    struct hop_cost_table cost = support_cost(plan);
+    const bool steps = support_between(state, 0, 1);
+    for (int32_t d = 0; d < plan->devices; d++) {
+        struct hop_cost_device *const device = &cost.devices[d];
+        for (int32_t b = 0; b < plan->blocks; b++) {
+            const int32_t forward = support_between(state, 1, 12);
+            device->forward[b] = scale * forward / 4;
+            device->backward[b] = scale * forward * support_between(state, 1, 3) / 4;
+            device->probe[b] = scale * support_between(state, 0, forward) / 4;
+            device->step[b] = steps ? scale * support_between(state, 0, 4) / 4 : 0;
+            device->state_bytes[b] = support_between(state, 1, 100);
+            device->activation_bytes[b] = support_between(state, 1, 20);
+        }
+        device->fixed_bytes = support_between(state, 0, 50);
+    }
+    return cost;
+}
+
+void support_random_links(struct hop_cost_table *cost, uint64_t *state, double scale)
+{
+    for (int32_t b = 0; b + 1 < cost->blocks; b++)
+        cost->boundary_bytes[b] = 4.0 * support_between(state, 0, 8);
+    for (int32_t i = 0; i < cost->device_count * cost->device_count; i++) {
+        if (support_between(state, 0, 3) == 0)
+            continue;
+        cost->bandwidth[i] = (double)(4 << support_between(state, 0, 2)) / scale;
+        cost->latency[i] = scale * support_between(state, 0, 2) / 4;
+    }
+    cost->half_duplex = support_between(state, 0, 3) == 0;
+    cost->shared_nic = support_between(state, 0, 3) == 0;
 }
 
 void support_list_text(const struct hop_schedule *schedule, int32_t device, bool parts, char *text,

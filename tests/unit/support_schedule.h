@@ -13,13 +13,24 @@ uint64_t support_random(uint64_t *state);
 /* Uniform in [lo, hi]. */
 int32_t support_between(uint64_t *state, int32_t lo, int32_t hi);
 
-/* Part p is stage p with one block and forward time 1; devices and gradients are given as arrays.
- */
+/* Part p is stage p with one block; devices and gradients are given as arrays. Backprop parts keep
+ * as many micro-batches as hop_in_flight_most() allows. */
 struct hop_plan support_plan(int32_t parts, const int32_t *devices,
                              const enum hop_gradient *gradients);
-/* 1 to 6 devices (some with several stages, some idle), 1 to 12 blocks, M 1 to 8, Q 0 to 4; times
- * are multiples of 1/4, so that ties happen and sums are exact. */
+/* 1 to 6 devices (some with several stages, some idle), 1 to 12 blocks, M 1 to 8, Q 0 to 4, probes
+ * in batches of every size, micro-batches kept from 1 to the most. */
 struct hop_plan support_random_plan(uint64_t *state);
+
+/* A table for the plan's devices: every block takes 1 forward, 1 backward and 1 a further probe,
+ * nothing else takes time or memory, and links are free. Devices are called "d0", "d1", ... */
+struct hop_cost_table support_cost(const struct hop_plan *plan);
+/* Random times that are multiples of 1/4, so that ties happen and sums are exact, then times
+ * `scale`. */
+struct hop_cost_table support_random_cost(const struct hop_plan *plan, uint64_t *state,
+                                          double scale);
+/* Adds links: transfer times are multiples of scale / 4, some links are free, some tables
+ * half-duplex, some with shared network cards. */
+void support_random_links(struct hop_cost_table *cost, uint64_t *state, double scale);
 
 /* "F0 B0 P0 S" for device d; with `parts`, "0.F0 1.B0". */
 void support_list_text(const struct hop_schedule *schedule, int32_t device, bool parts, char *text,

@@ -338,7 +338,7 @@ static void modes_override_profiles(void **state)
     const struct hop_device *d = &c.devices[0];
     assert_string_equal(d->mode, "low");
     assert_true(!d->bp && d->rate == 0.5 && d->memory == 2e9 && d->memory_bandwidth == 3e9);
-    assert_true(d->overhead == 1e-3 && d->backward_ratio == 1.05 && d->probe_ratio == 1);
+    assert_true(d->overhead == 1e-3 && d->backward_ratio == 8.6 && d->probe_ratio == 1);
     assert_true(d->idle_watts == 4 && d->busy_watts == 5);
     d = &c.devices[1];
     assert_string_equal(d->mode, "high");
@@ -794,6 +794,76 @@ static void all_shipped_profiles_are_known(void **state)
     closedir(directory);
 }
 
+/* First letter of the word that says where the figure is from, in the mode or else at the top. */
+static char source_of(const json_t *profile, const char *mode, const char *figure)
+{
+    const json_t *const modes = json_object_get(profile, "modes");
+    const json_t *const own =
+        json_object_get(mode ? json_object_get(modes, mode) : NULL, "sources");
+    const char *text = json_string_value(json_object_get(own, figure));
+    if (!text)
+        text = json_string_value(json_object_get(json_object_get(profile, "sources"), figure));
+    assert_non_null(text);
+    return text[0];
+}
+
+/* Appends " VALUE (LETTER) |", or " |" for what nobody knows. */
+static void add_cell(char *row, size_t size, const char *value, bool known, char letter)
+{
+    const size_t n = strlen(row);
+    if (known)
+        snprintf(row + n, size - n, " %s (%c) |", value, letter);
+    else
+        snprintf(row + n, size - n, " |");
+}
+
+static void add_number(char *row, size_t size, double value, const json_t *profile,
+                       const char *mode, const char *figure)
+{
+    char text[32];
+    const bool known = value != 0;
+    snprintf(text, sizeof text, "%.12g", value);
+    add_cell(row, size, text, known, known ? source_of(profile, mode, figure) : ' ');
+}
+
+/* The row of docs/profiles.md. */
+static void make_row(const struct shipped *s, const json_t *profile, char *row, size_t size)
+{
+    char watts[64];
+    const bool known = !isnan(s->busy);
+    snprintf(row, size, "| %s |%s%s%s |", s->profile, s->mode ? " " : "", s->mode ? s->mode : "",
+             s->mode && s->is_default ? ", default" : "");
+    add_cell(row, size, s->bp ? "yes" : "no", true, source_of(profile, s->mode, "bp"));
+    add_number(row, size, s->rate, profile, s->mode, "rate");
+    add_number(row, size, s->memory / 1e9, profile, s->mode, "memory");
+    add_number(row, size, s->bandwidth / 1e9, profile, s->mode, "bandwidth");
+    add_number(row, size, s->backward_ratio, profile, s->mode, "backward_ratio");
+    snprintf(watts, sizeof watts, "%.12g, %.12g", s->idle, s->busy);
+    add_cell(row, size, watts, known, known ? source_of(profile, s->mode, "power") : ' ');
+}
+
+static void documentation_has_every_row(void **state)
+{
+    (void)state;
+    struct hop_error err = {0};
+    struct hop_map map = {0};
+    const char *const path = HOP_SOURCE_DIR "/docs/profiles.md";
+    assert_int_equal(hop_map_open(path, &map, &err), HOP_OK);
+    char *const page = strndup((const char *)map.data, map.size);
+    hop_map_close(&map);
+    for (size_t i = 0; i < SHIPPED; i++) {
+        char row[512], name[512];
+        json_t *profile;
+        snprintf(name, sizeof name, "%s/profiles/%s.yaml", HOP_SOURCE_DIR, shipped[i].profile);
+        assert_int_equal(hop_yaml_load(name, &profile, &err), HOP_OK);
+        make_row(&shipped[i], profile, row, sizeof row);
+        if (!strstr(page, row))
+            fail_msg("%s has no row %s", path, row);
+        json_decref(profile);
+    }
+    free(page);
+}
+
 /* One line or a cluster, whatever the value. */
 static void assert_read_or_refused(const char *text)
 {
@@ -941,6 +1011,7 @@ int main(void)
         cmocka_unit_test(emulated_examples_are_the_same_boards),
         cmocka_unit_test(modes_of_shipped_profiles),
         cmocka_unit_test(all_shipped_profiles_are_known),
+        cmocka_unit_test(documentation_has_every_row),
         cmocka_unit_test(any_value_of_any_key),
         cmocka_unit_test(this_machine),
     };

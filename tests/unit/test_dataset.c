@@ -1,3 +1,4 @@
+#include "support_dataset.h"
 #include "support_files.h"
 
 #include <stdbool.h>
@@ -5,7 +6,6 @@
 #include <stdlib.h>
 
 #include "data/dataset.h"
-#include "io/file.h"
 
 static struct hop_error err;
 
@@ -157,56 +157,24 @@ static void test_malformed(void **state)
     }
 }
 
-/* The repository's own model, or the public one of the test data; NULL (with a reason) without
- * both. */
-static struct hop_tokenizer *tokenizer(void)
-{
-    struct hop_tokenizer *out = NULL;
-    const char *directory = HOP_SOURCE_DIR "/models/wordnet-3m";
-    if (!hop_file_exists(HOP_SOURCE_DIR "/models/wordnet-3m/tokenizer.json"))
-        directory = hop_test_data("models/stories260K");
-    if (directory)
-        ASSERT_OK(hop_tokenizer_load(directory, &out, &err));
-    return out;
-}
-
-enum { EOS = 2 };
-
-static void assert_pair(struct hop_tokenizer *t, const struct hop_example *e, const char *prompt,
-                        const char *completion)
-{
-    struct hop_ids ids = {0};
-    ASSERT_OK(hop_tokenizer_encode(t, prompt, strlen(prompt), true, &ids, &err));
-    const int32_t begin = (int32_t)ids.count;
-    ASSERT_OK(hop_tokenizer_encode(t, completion, strlen(completion), false, &ids, &err));
-    ASSERT_OK(hop_ids_append(&ids, EOS, &err));
-    assert_int_equal(e->length, ids.count);
-    assert_int_equal(e->prompt_length, begin);
-    for (int32_t i = 0; i < e->length; i++) {
-        assert_int_equal(e->ids[i], ids.data[i]);
-        assert_int_equal(e->labels[i], i < begin ? HOP_LABEL_IGNORED : ids.data[i]);
-    }
-    hop_ids_free(&ids);
-}
-
 static void test_prompt_and_completion(void **state)
 {
     (void)state;
-    struct hop_tokenizer *const t = tokenizer();
+    struct hop_tokenizer *const t = hop_test_tokenizer();
     if (!t)
         skip();
     struct hop_dataset_options with = options(0);
-    with.eos = EOS;
+    with.eos = HOP_TEST_EOS;
     struct hop_dataset *const d =
         load("{\"prompt\": \"Once upon\", \"completion\": \" a time\"}\n"
              "{\"text\": \"The end\"}\n{\"prompt\": \"\", \"completion\": \"\"}\n",
              t, with);
     assert_int_equal(d->count, 3);
-    assert_pair(t, &d->examples[0], "Once upon", " a time");
-    assert_pair(t, &d->examples[2], "", "");
+    hop_test_pair(t, &d->examples[0], "Once upon", " a time");
+    hop_test_pair(t, &d->examples[2], "", "");
     const struct hop_example *const text = &d->examples[1];
     assert_int_equal(text->prompt_length, 1);
-    assert_int_equal(text->ids[text->length - 1], EOS);
+    assert_int_equal(text->ids[text->length - 1], HOP_TEST_EOS);
     for (int32_t i = 0; i < text->length; i++)
         assert_int_equal(text->labels[i], text->ids[i]);
     hop_dataset_free(d);
@@ -219,11 +187,11 @@ static void test_cut_does_not_tell_the_answer(void **state)
 {
     (void)state;
     static const char *const labels[] = {"yes", "certainly not, never"};
-    struct hop_tokenizer *const t = tokenizer();
+    struct hop_tokenizer *const t = hop_test_tokenizer();
     if (!t)
         skip();
     struct hop_dataset_options with = options(20);
-    with.eos = EOS;
+    with.eos = HOP_TEST_EOS;
     with.labels = labels;
     with.label_count = 2;
     static const char prompt[] = "one two three four five six seven eight nine ten eleven twelve "
@@ -249,7 +217,7 @@ static void test_cut_keeps_headline_and_question(void **state)
 {
     (void)state;
     struct hop_string text = {0};
-    struct hop_tokenizer *const t = tokenizer();
+    struct hop_tokenizer *const t = hop_test_tokenizer();
     if (!t)
         skip();
     struct hop_dataset_options with = options(32);
@@ -273,11 +241,11 @@ static void test_cut_keeps_headline_and_question(void **state)
 static void test_cut_keeps_bos_and_answer(void **state)
 {
     (void)state;
-    struct hop_tokenizer *const t = tokenizer();
+    struct hop_tokenizer *const t = hop_test_tokenizer();
     if (!t)
         skip();
     struct hop_dataset_options with = options(0);
-    with.eos = EOS;
+    with.eos = HOP_TEST_EOS;
     const char *const row =
         "{\"prompt\": \"one two three four five six seven eight\", \"completion\": \" nine\"}\n";
     struct hop_dataset *const whole = load(row, t, with);
@@ -311,7 +279,7 @@ static void assert_candidate(struct hop_tokenizer *t, const struct hop_dataset *
 static void test_labels(void **state)
 {
     (void)state;
-    struct hop_tokenizer *const t = tokenizer();
+    struct hop_tokenizer *const t = hop_test_tokenizer();
     if (!t)
         skip();
     static const char *const labels[] = {"Yes", " No", "Maybe so"};
@@ -342,7 +310,7 @@ static void test_labels(void **state)
 static void test_ag_news(void **state)
 {
     (void)state;
-    struct hop_tokenizer *const t = tokenizer();
+    struct hop_tokenizer *const t = hop_test_tokenizer();
     if (!t)
         skip();
     static const char *const files[] = {
@@ -354,11 +322,11 @@ static void test_ag_news(void **state)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct hop_dataset_options with = options(0);
         with.task = HOP_TASK_AG_NEWS;
-        with.eos = EOS;
+        with.eos = HOP_TEST_EOS;
         struct hop_dataset *const d = load(files[i], t, with);
         assert_int_equal(d->count, 2);
-        assert_pair(t, &d->examples[0], "Oil\\up It, too.\nTopic:", " Business");
-        assert_pair(t, &d->examples[1], "War a \"b\"\nTopic:", " World");
+        hop_test_pair(t, &d->examples[0], "Oil\\up It, too.\nTopic:", " Business");
+        hop_test_pair(t, &d->examples[1], "War a \"b\"\nTopic:", " World");
         assert_int_equal(d->examples[0].answer, 2);
         assert_int_equal(d->label_count, 4);
         assert_candidate(t, d, 1, "Sports", " Sports");
@@ -371,7 +339,7 @@ static void test_ag_news(void **state)
 static void test_ag_news_malformed(void **state)
 {
     (void)state;
-    struct hop_tokenizer *const t = tokenizer();
+    struct hop_tokenizer *const t = hop_test_tokenizer();
     if (!t)
         skip();
     static const struct {
@@ -403,7 +371,7 @@ static void test_ag_news_real(void **state)
     (void)state;
     const char *const csv = hop_test_data("agnews/test.csv");
     const char *const jsonl = hop_test_data("agnews/train.jsonl");
-    struct hop_tokenizer *const t = csv && jsonl ? tokenizer() : NULL;
+    struct hop_tokenizer *const t = csv && jsonl ? hop_test_tokenizer() : NULL;
     if (!t)
         skip();
     struct hop_dataset_options with = options(128);

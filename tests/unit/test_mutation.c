@@ -2,10 +2,8 @@
  * read or refused with one line, never crash. Meant for the sanitizer build, quick enough for every
  * run. */
 #include "support_files.h"
+#include "support_mutation.h"
 
-#include <stdlib.h>
-
-#include "base/random.h"
 #include "cluster/cluster.h"
 #include "data/dataset.h"
 #include "io/csv.h"
@@ -13,99 +11,7 @@
 #include "io/safetensors.h"
 #include "io/yaml.h"
 
-enum { ROUNDS = 3000, SIZE_MAX_TEXT = 2048 };
-
 static struct hop_error err;
-
-struct text {
-    unsigned char bytes[2 * SIZE_MAX_TEXT];
-    size_t n;
-};
-
-/* A draw below `limit`, numbered inside the round. */
-static size_t draw(uint32_t round, uint32_t number, size_t limit)
-{
-    const struct hop_random_key key = {
-        .seed = 1, .domain = HOP_RANDOM_SAMPLE, .step = round, .parameter = number};
-    float value;
-    hop_random_uniform(&key, 0, 1, &value);
-    return (size_t)(value * (float)limit);
-}
-
-static unsigned char hostile_byte(size_t choice)
-{
-    static const unsigned char bytes[] = "\0\xff\x80\"'[]{}:,\\\n\r\t -0e&*!";
-    return bytes[choice % (sizeof bytes - 1)];
-}
-
-static void mutate_once(struct text *t, uint32_t round, uint32_t number)
-{
-    const size_t kind = draw(round, number, 5), at = draw(round, number + 1, t->n);
-    const size_t left = t->n - at, span = draw(round, number + 2, left < 16 ? left : 16);
-    if (t->n == 0)
-        return;
-    switch (kind) {
-    case 0:
-        t->bytes[at] ^= (unsigned char)(1u << draw(round, number + 3, 8));
-        break;
-    case 1:
-        t->bytes[at] = hostile_byte(draw(round, number + 3, 64));
-        break;
-    case 2:
-        t->n = at;
-        break;
-    case 3:
-        memmove(t->bytes + at, t->bytes + at + span, left - span);
-        t->n -= span;
-        break;
-    default:
-        memmove(t->bytes + at + span, t->bytes + at, left);
-        t->n += span;
-    }
-}
-
-static void mutate(const struct text *from, uint32_t round, struct text *to)
-{
-    *to = *from;
-    const size_t times = 1 + draw(round, 0, 3);
-    for (uint32_t i = 0; i < times; i++)
-        mutate_once(to, round, 1 + 4 * i);
-}
-
-static void assert_read_or_refused(hop_status status, uint32_t round)
-{
-    const char *const message = status == HOP_OK ? "" : err.message;
-    if (status != HOP_OK && status != HOP_INPUT && status != HOP_UNSUPPORTED)
-        fail_msg("round %u: %s: %s", round, hop_status_text(status), message);
-    if (strchr(message, '\n') || (status != HOP_OK && !message[0]))
-        fail_msg("round %u: the message is not one line: %s", round, message);
-}
-
-/* Reads `from` undamaged, then damaged. */
-static void run(const struct text *from, const char *name, hop_status (*read)(const char *path))
-{
-    struct text *const damaged = malloc(sizeof *damaged);
-    size_t refused = 0;
-    const char *const path = hop_test_write(name, from->bytes, from->n);
-    ASSERT_OK(read(path));
-    for (uint32_t round = 0; round < ROUNDS; round++) {
-        mutate(from, round, damaged);
-        hop_test_write(name, damaged->bytes, damaged->n);
-        const hop_status status = read(path);
-        assert_read_or_refused(status, round);
-        refused += status != HOP_OK;
-    }
-    print_message("%s: %zu of %d refused\n", name, refused, ROUNDS);
-    assert_in_range(refused, 1, ROUNDS);
-    free(damaged);
-}
-
-static void set_text(struct text *out, const char *text)
-{
-    out->n = strlen(text);
-    assert_in_range(out->n, 1, SIZE_MAX_TEXT);
-    memcpy(out->bytes, text, out->n);
-}
 
 static hop_status read_safetensors(const char *path)
 {
@@ -134,15 +40,11 @@ static void test_safetensors(void **state)
         {.name = "c", .dtype = HOP_F16, .rank = 0, .data = values},
     };
     struct hop_map map = {0};
-    struct text text = {.n = 0};
     const char *const path = hop_test_path("valid.safetensors");
     ASSERT_OK(hop_safetensors_write(path, sources, 3, &err));
     ASSERT_OK(hop_map_open(path, &map, &err));
-    assert_in_range(map.size, 1, SIZE_MAX_TEXT);
-    memcpy(text.bytes, map.data, map.size);
-    text.n = map.size;
+    hop_test_mutate("mutated.safetensors", map.data, map.size, read_safetensors, &err);
     hop_map_close(&map);
-    run(&text, "mutated.safetensors", read_safetensors);
 }
 
 static hop_status read_jsonl(const char *path)
@@ -160,13 +62,13 @@ static hop_status read_jsonl(const char *path)
 static void test_jsonl(void **state)
 {
     (void)state;
-    struct text text;
-    set_text(&text,
-             "\xef\xbb\xbf{\"input_ids\": [1, 20, 300, 4], \"labels\": [-100, -100, 300, 4]}\r\n"
-             "\n{\"input_ids\": [1, 2, 3, 4, 5, 6, 7], \"labels\": [-100, -100, -100, -100, "
-             "-100, 6, 7], \"source\": \"é \\u00e9\"}\n"
-             "{\"input_ids\": [7, 8, 9], \"labels\": [7, 8, 9]}\n");
-    run(&text, "mutated.jsonl", read_jsonl);
+    hop_test_mutate_text(
+        "mutated.jsonl",
+        "\xef\xbb\xbf{\"input_ids\": [1, 20, 300, 4], \"labels\": [-100, -100, 300, 4]}\r\n"
+        "\n{\"input_ids\": [1, 2, 3, 4, 5, 6, 7], \"labels\": [-100, -100, -100, -100, "
+        "-100, 6, 7], \"source\": \"é \\u00e9\"}\n"
+        "{\"input_ids\": [7, 8, 9], \"labels\": [7, 8, 9]}\n",
+        read_jsonl, &err);
 }
 
 static hop_status use_row(void *context, const struct hop_csv_row *row, struct hop_error *e)
@@ -186,10 +88,11 @@ static hop_status read_csv(const char *path)
 static void test_csv(void **state)
 {
     (void)state;
-    struct text text;
-    set_text(&text, "\"3\",\"Wall St.\",\"Short-sellers, \"\"band\"\" of\nultra-cynics\"\r\n\r\n"
-                    "\"4\",\"Title\",\"oil\\pipeline  #36;46 &lt;b&gt;\"\n1,plain,text\n");
-    run(&text, "mutated.csv", read_csv);
+    hop_test_mutate_text(
+        "mutated.csv",
+        "\"3\",\"Wall St.\",\"Short-sellers, \"\"band\"\" of\nultra-cynics\"\r\n\r\n"
+        "\"4\",\"Title\",\"oil\\pipeline  #36;46 &lt;b&gt;\"\n1,plain,text\n",
+        read_csv, &err);
 }
 
 static hop_status read_yaml(const char *path)
@@ -211,13 +114,13 @@ static hop_status read_yaml(const char *path)
 static void test_yaml(void **state)
 {
     (void)state;
-    struct text text;
-    set_text(&text,
-             "model: models/x   # folder\nlora: {rank: 8, targets: [q_proj, 'v_proj'], s: 5e-5}\n"
-             "plan:\n  blocks:\n    npu0: 4\n    \"gpu 0\": -12\nnotes: |\n  two\n  lines\n"
-             "folded: >-\n  a\n  b\ndevices:\n  - {name: a, bp: false}\n  - name: \"é\\n\"\n"
-             "    latency: 0.3ms\n");
-    run(&text, "mutated.yaml", read_yaml);
+    hop_test_mutate_text(
+        "mutated.yaml",
+        "model: models/x   # folder\nlora: {rank: 8, targets: [q_proj, 'v_proj'], s: 5e-5}\n"
+        "plan:\n  blocks:\n    npu0: 4\n    \"gpu 0\": -12\nnotes: |\n  two\n  lines\n"
+        "folded: >-\n  a\n  b\ndevices:\n  - {name: a, bp: false}\n  - name: \"é\\n\"\n"
+        "    latency: 0.3ms\n",
+        read_yaml, &err);
 }
 
 /* What was read, written and read again is the same text. */
@@ -240,7 +143,7 @@ static hop_status read_cluster(const char *path)
 {
     struct hop_cluster cluster;
     HOP_TRY(hop_cluster_load(path, &cluster, &err));
-    assert_in_range(cluster.count, 1, SIZE_MAX_TEXT);
+    assert_in_range(cluster.count, 1, HOP_TEST_MUTATION_SIZE);
     for (size_t i = 0; i < cluster.link_count; i++) {
         assert_in_range(cluster.links[i].from, 0, cluster.count - 1);
         assert_in_range(cluster.links[i].to, 0, cluster.count - 1);
@@ -253,16 +156,16 @@ static hop_status read_cluster(const char *path)
 static void test_cluster(void **state)
 {
     (void)state;
-    struct text text;
-    set_text(&text,
-             "network:\n  bandwidth: 1Gbps\n  latency: 0.3ms\n  duplex: half\n  nic: shared\n"
-             "  pairs:\n  - {from: a, to: b, bandwidth: 100Mbps, latency: 1ms}\n"
-             "  - {from: b, to: a, latency: 0}\nshare_files: false\ndevices:\n"
-             "- {name: a, profile: jetson-orin-nano, mode: 25W, power: {idle: 3}, threads: 2}\n"
-             "- {name: b, bp: false, rate: 2.5, memory: 7GiB, bandwidth: 50GB/s, overhead: 0.1ms,\n"
-             "   backward_ratio: 8.6, probe_ratio: 0.5, power: {idle: 1, busy: 2}, emulate: true,\n"
-             "   time_scale: 0.5, host: h, backend: cpu}\n");
-    run(&text, "mutated-cluster.yaml", read_cluster);
+    hop_test_mutate_text(
+        "mutated-cluster.yaml",
+        "network:\n  bandwidth: 1Gbps\n  latency: 0.3ms\n  duplex: half\n  nic: shared\n"
+        "  pairs:\n  - {from: a, to: b, bandwidth: 100Mbps, latency: 1ms}\n"
+        "  - {from: b, to: a, latency: 0}\nshare_files: false\ndevices:\n"
+        "- {name: a, profile: jetson-orin-nano, mode: 25W, power: {idle: 3}, threads: 2}\n"
+        "- {name: b, bp: false, rate: 2.5, memory: 7GiB, bandwidth: 50GB/s, overhead: 0.1ms,\n"
+        "   backward_ratio: 8.6, probe_ratio: 0.5, power: {idle: 1, busy: 2}, emulate: true,\n"
+        "   time_scale: 0.5, host: h, backend: cpu}\n",
+        read_cluster, &err);
 }
 
 /* As the profile of a cluster's only device. */
@@ -283,17 +186,17 @@ static hop_status read_profile(const char *path)
 static void test_profile(void **state)
 {
     (void)state;
-    struct text text;
-    set_text(&text,
-             "description: a board\nbp: false\nrate: 5.0\nmemory: 9.5GB\nbandwidth: 44GB/s\n"
-             "overhead: 20us\nbackward_ratio: 8.6\nprobe_ratio: 0.9\n"
-             "power: {idle: 8, busy: 18}\nmode: low\nmodes:\n  low: {}\n  high:\n"
-             "    rate: 7\n    power: {busy: 20}\n    sources:\n      rate: measured, here\n"
-             "      power: assumed\n        of two lines\nsources:\n"
-             "  {bp: assumed so, rate: measured so, memory: derived so, bandwidth: assumed so,\n"
-             "   overhead: assumed so, backward_ratio: assumed so, probe_ratio: assumed so,\n"
-             "   power: \"assumed: so\"}\n");
-    run(&text, "mutated-profile.yaml", read_profile);
+    hop_test_mutate_text(
+        "mutated-profile.yaml",
+        "description: a board\nbp: false\nrate: 5.0\nmemory: 9.5GB\nbandwidth: 44GB/s\n"
+        "overhead: 20us\nbackward_ratio: 8.6\nprobe_ratio: 0.9\n"
+        "power: {idle: 8, busy: 18}\nmode: low\nmodes:\n  low: {}\n  high:\n"
+        "    rate: 7\n    power: {busy: 20}\n    sources:\n      rate: measured, here\n"
+        "      power: assumed\n        of two lines\nsources:\n"
+        "  {bp: assumed so, rate: measured so, memory: derived so, bandwidth: assumed so,\n"
+        "   overhead: assumed so, backward_ratio: assumed so, probe_ratio: assumed so,\n"
+        "   power: \"assumed: so\"}\n",
+        read_profile, &err);
 }
 
 int main(void)

@@ -96,12 +96,19 @@ static void broken_plans_are_named(void **state)
     BREAKS(parts[3].gradient = (enum hop_gradient)7, HOP_INPUT,
            "part 3 has no known gradient mode");
     BREAKS(parts[0].forward_seconds = NAN, HOP_INPUT, "part 0 has forward_seconds nan");
-    BREAKS(parts[0].backward_ratio = -1, HOP_INPUT, "backward_ratio -1");
+    BREAKS(parts[0].memory_bytes = -1, HOP_INPUT, "memory_bytes -1");
+    BREAKS(parts[0].memory_bytes = INFINITY, HOP_INPUT, "memory_bytes inf");
+    BREAKS(parts[0].in_flight = -1, HOP_INPUT, "part 0 keeps -1 micro-batches");
     BREAKS(parts[3].pipeline = 1, HOP_UNSUPPORTED, "plan: part 3 is in pipeline 1");
     BREAKS(parts[0].sample_hi = 0.5, HOP_UNSUPPORTED, "plan: part 0 takes the share [0, 0.5)");
     BREAKS(parts[0].tensor_lo = 0.5, HOP_UNSUPPORTED, "tensor share [0.5, 1)");
 #undef BREAKS
     hop_plan_free(&good);
+}
+
+static bool same_number(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
 }
 
 static void assert_same(const struct hop_plan *a, const struct hop_plan *b)
@@ -111,6 +118,12 @@ static void assert_same(const struct hop_plan *a, const struct hop_plan *b)
     assert_int_equal(a->devices, b->devices);
     assert_int_equal(a->micro_batches, b->micro_batches);
     assert_int_equal(a->probes, b->probes);
+    assert_int_equal(a->probe_batch, b->probe_batch);
+    assert_int_equal(a->exit_probes, b->exit_probes);
+    assert_true(same_number(a->formula_seconds, b->formula_seconds));
+    assert_true(same_number(a->simulated_seconds, b->simulated_seconds));
+    assert_true(same_number(a->bound_seconds, b->bound_seconds));
+    assert_true(same_number(a->all_devices_seconds, b->all_devices_seconds));
     assert_int_equal(a->micro_batch_samples, b->micro_batch_samples);
     assert_int_equal(a->part_count, b->part_count);
     for (int32_t p = 0; p < a->part_count; p++) {
@@ -124,7 +137,9 @@ static void assert_same(const struct hop_plan *a, const struct hop_plan *b)
         assert_true(x->sample_lo == y->sample_lo && x->sample_hi == y->sample_hi);
         assert_true(x->tensor_lo == y->tensor_lo && x->tensor_hi == y->tensor_hi);
         assert_true(x->forward_seconds == y->forward_seconds);
-        assert_true(x->backward_ratio == y->backward_ratio);
+        assert_int_equal(x->in_flight, y->in_flight);
+        assert_true(x->memory_bytes == y->memory_bytes);
+        assert_true(x->memory_limit == y->memory_limit);
     }
 }
 
@@ -137,6 +152,13 @@ static void json_round_trip(void **state)
         struct hop_error err = {0};
         plan.micro_batch_samples = support_between(&random, 0, 3);
         plan.parts[0].forward_seconds = support_between(&random, 1, 1000) / 7.0;
+        plan.parts[0].memory_bytes = support_between(&random, 1, 1000) / 3.0;
+        plan.parts[0].memory_limit = support_between(&random, 0, 1) ? 1e9 / 3 : INFINITY;
+        plan.exit_probes = support_between(&random, 0, 3);
+        plan.formula_seconds = support_between(&random, 0, 1) ? 1 / 7.0 : NAN;
+        plan.simulated_seconds = support_between(&random, 0, 1) ? 1 / 9.0 : NAN;
+        plan.bound_seconds = support_between(&random, 0, 1) ? 1 / 11.0 : NAN;
+        plan.all_devices_seconds = support_between(&random, 0, 1) ? 1 / 13.0 : NAN;
         json_t *const object = hop_plan_json(&plan, names);
         assert_non_null(object);
         char *const text = json_dumps(object, 0);
@@ -164,7 +186,9 @@ static void json_follows_the_contract(void **state)
     assert_string_equal(
         text, "{\"device\":\"npu1\",\"pipeline\":0,\"stage\":1,\"blocks\":[1,2],"
               "\"gradient\":\"zeroth-order\",\"sample_share\":[0.0,1.0],\"tensor\":[0.0,1.0],"
-              "\"forward_seconds\":1.0,\"backward_ratio\":1.0,\"samples\":[0,2]}");
+              "\"micro_share\":[0.0,1.0],"
+              "\"in_flight\":0,\"forward_seconds\":1.0,\"memory_bytes\":0.0,\"memory_limit\":null,"
+              "\"samples\":[0,2]}");
     assert_true(json_is_true(json_object_get(object, "feasible")));
     assert_int_equal(json_integer_value(json_object_get(object, "micro_batches")), 2);
     free(text);

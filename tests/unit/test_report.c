@@ -173,6 +173,50 @@ static void trace_is_json_with_rows(void **state)
     hop_plan_free(&plan);
 }
 
+/* Two devices, one micro-batch, one probe: d0 sends an activation and a probe's in 2 s each, d1 a
+ * derivative in no time. */
+static void simulated_trace_has_messages(void **state)
+{
+    (void)state;
+    const int32_t devices[] = {0, 1};
+    const enum hop_gradient gradients[] = {HOP_GRADIENT_ZEROTH_ORDER, HOP_GRADIENT_BACKPROP};
+    const char *const names[] = {"npu0", "gpu \"0\""};
+    struct hop_plan plan = support_plan(2, devices, gradients);
+    struct hop_cost_table cost = support_cost(&plan);
+    const struct hop_simulation_options options = {.record = true};
+    struct hop_schedule schedule;
+    struct hop_simulation simulation;
+    struct hop_error err = {0};
+    cost.latency[1] = 2;
+    assert_int_equal(hop_schedule_greedy(&plan, &cost, 1, 1, &schedule, &err), HOP_OK);
+    assert_int_equal(hop_simulate(&plan, &schedule, &cost, &options, &simulation, &err), HOP_OK);
+    char path[] = "/tmp/hop-trace-XXXXXX";
+    close(mkstemp(path));
+    if (hop_trace_save_simulation(path, &simulation, &plan, &schedule, names, &err) != HOP_OK)
+        fail_msg("%s", err.message);
+    json_t *object = NULL;
+    if (hop_json_load(path, &object, &err) != HOP_OK)
+        fail_msg("%s", err.message);
+    const json_t *const list = json_object_get(object, "traceEvents");
+    assert_int_equal(json_array_size(list), 2 * 2 + 2 + 2 + 7 + 3);
+    char *text = json_dumps(json_array_get(list, 6), JSON_COMPACT);
+    assert_string_equal(text, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":0,\"tid\":3,"
+                              "\"args\":{\"name\":\"to gpu \\\"0\\\"\"}}");
+    free(text);
+    text = json_dumps(json_array_get(list, 16), JSON_COMPACT);
+    assert_string_equal(text,
+                        "{\"ph\":\"X\",\"cat\":\"message\",\"name\":\"probe activation 0\","
+                        "\"pid\":0,\"tid\":3,\"ts\":3000000.0,\"dur\":2000000.0,\"args\":"
+                        "{\"from_part\":0,\"to_part\":1,\"micro_batch\":0,\"probes\":[0,1]}}");
+    free(text);
+    json_decref(object);
+    remove(path);
+    hop_simulation_free(&simulation);
+    hop_schedule_free(&schedule);
+    hop_cost_free(&cost);
+    hop_plan_free(&plan);
+}
+
 static void empty_trace_is_json(void **state)
 {
     (void)state;
@@ -200,6 +244,7 @@ int main(void)
         cmocka_unit_test(progress_is_plain_elsewhere),
         cmocka_unit_test(progress_redraws_on_a_terminal),
         cmocka_unit_test(trace_is_json_with_rows),
+        cmocka_unit_test(simulated_trace_has_messages),
         cmocka_unit_test(empty_trace_is_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

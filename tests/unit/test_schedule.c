@@ -6,10 +6,12 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/price.h"
 #include "support_schedule.h"
 
 enum { PLANS = 1500, PLAYED = 400, TEXT = 4096 };
@@ -30,11 +32,33 @@ static void assert_rejected(hop_status status, const struct hop_error *err, cons
         fail_msg("status %d, message '%s'; expected '%s'", (int)status, err->message, part);
 }
 
-static struct hop_schedule greedy(const struct hop_plan *plan)
+static struct hop_schedule priced_greedy(const struct hop_plan *plan,
+                                         const struct hop_cost_table *cost)
 {
     struct hop_error err = {0};
     struct hop_schedule schedule = {0};
-    assert_ok(hop_schedule_greedy(plan, plan->micro_batches, plan->probes, &schedule, &err), &err);
+    assert_ok(hop_schedule_greedy(plan, cost, plan->micro_batches, plan->probes, &schedule, &err),
+              &err);
+    return schedule;
+}
+
+/* With every block taking 1 and links free. */
+static struct hop_schedule greedy(const struct hop_plan *plan)
+{
+    struct hop_cost_table cost = support_cost(plan);
+    const struct hop_schedule schedule = priced_greedy(plan, &cost);
+    hop_cost_free(&cost);
+    return schedule;
+}
+
+/* With random times, on random links where asked for. */
+static struct hop_schedule random_greedy(const struct hop_plan *plan, bool links, uint64_t *random)
+{
+    struct hop_cost_table cost = support_random_cost(plan, random, 1);
+    if (links)
+        support_random_links(&cost, random, 1);
+    const struct hop_schedule schedule = priced_greedy(plan, &cost);
+    hop_cost_free(&cost);
     return schedule;
 }
 
@@ -125,6 +149,7 @@ static void transfers_of_small_hybrid(void **state)
 /* Replays a schedule in predicted time, by rules written apart from the scheduler's. */
 struct replay {
     const struct hop_plan *plan;
+    const struct hop_cost_table *cost;
     const struct hop_schedule *schedule;
     double *start[8], *end[8]; /* (devices)(tasks); negative: not known yet */
 };
@@ -134,28 +159,27 @@ static const struct hop_task *task_of(const struct replay *r, int32_t d, int32_t
     return &r->schedule->lists[d].tasks[i];
 }
 
-/* When the task of that kind ends; -1: not known, 0: there is none. */
-static double end_of(const struct replay *r, enum hop_task_kind kind, int32_t part, int32_t m)
+static double later(double a, double b)
 {
+    return a < 0 || b < 0 ? -1 : a > b ? a : b;
+}
+
+/* When the last task of that kind ends that runs the probe (-1: whichever); -1: not known, 0: there
+ * is none. */
+static double end_of(const struct replay *r, enum hop_task_kind kind, int32_t part, int32_t m,
+                     int32_t probe)
+{
+    double end = 0;
     if (part < 0 || m < 0)
         return 0;
     const int32_t d = r->plan->parts[part].device;
     for (int32_t i = 0; i < r->schedule->lists[d].count; i++) {
         const struct hop_task *const task = task_of(r, d, i);
-        if (task->kind == kind && task->part == part && task->micro_batch == m)
-            return r->end[d][i];
+        if (task->kind == kind && task->part == part && task->micro_batch == m &&
+            (probe < 0 || (task->probe_lo <= probe && probe < task->probe_hi)))
+            end = later(end, r->end[d][i]);
     }
-    return 0;
-}
-
-static int32_t cap_of(const struct hop_plan *plan, int32_t part)
-{
-    return 2 * (plan->part_count - plan->parts[part].stage) - 1;
-}
-
-static double later(double a, double b)
-{
-    return a < 0 || b < 0 ? -1 : a > b ? a : b;
+    return end;
 }
 
 /* When everything the task waits for is done; -1: not known yet. */
@@ -167,23 +191,23 @@ static double ready_at(const struct replay *r, const struct hop_task *task)
     double ready = 0;
     switch (task->kind) {
     case HOP_FORWARD:
-        ready = end_of(r, HOP_FORWARD, p - 1, m);
+        ready = end_of(r, HOP_FORWARD, p - 1, m, -1);
         if (gradient == HOP_GRADIENT_BACKPROP)
-            ready = later(ready, end_of(r, HOP_BACKWARD, p, m - cap_of(plan, p)));
+            ready = later(ready, end_of(r, HOP_BACKWARD, p, m - plan->parts[p].in_flight, -1));
         return ready;
     case HOP_BACKWARD:
-        ready = end_of(r, HOP_FORWARD, p, m);
-        return p == last ? ready : later(ready, end_of(r, HOP_BACKWARD, p + 1, m));
+        ready = end_of(r, HOP_FORWARD, p, m, -1);
+        return p == last ? ready : later(ready, end_of(r, HOP_BACKWARD, p + 1, m, -1));
     case HOP_PROBE:
-        ready = end_of(r, HOP_PROBE, p - 1, m);
-        return p == last ? later(ready, end_of(r, HOP_FORWARD, p, m)) : ready;
+        ready = end_of(r, HOP_PROBE, p - 1, m, task->probe_hi - 1);
+        return p == last ? later(ready, end_of(r, HOP_FORWARD, p, m, -1)) : ready;
     default:
         for (int32_t b = 0; b < r->schedule->micro_batches; b++) {
-            ready = later(ready, end_of(r, HOP_FORWARD, p, b));
-            ready = later(ready, end_of(r, HOP_BACKWARD, p, b));
-            ready = later(ready, end_of(r, HOP_PROBE, p, b));
+            ready = later(ready, end_of(r, HOP_FORWARD, p, b, -1));
+            ready = later(ready, end_of(r, HOP_BACKWARD, p, b, -1));
+            ready = later(ready, end_of(r, HOP_PROBE, p, b, -1));
             if (gradient == HOP_GRADIENT_ZEROTH_ORDER)
-                ready = later(ready, end_of(r, HOP_PROBE, last, b));
+                ready = later(ready, end_of(r, HOP_PROBE, last, b, -1));
         }
         return ready;
     }
@@ -192,12 +216,19 @@ static double ready_at(const struct replay *r, const struct hop_task *task)
 static double seconds_of(const struct replay *r, const struct hop_task *task)
 {
     const struct hop_part *const part = &r->plan->parts[task->part];
-    const double factor[HOP_TASK_KINDS] = {
-        [HOP_FORWARD] = 1,
-        [HOP_BACKWARD] = part->backward_ratio,
-        [HOP_PROBE] = task->probe_hi - task->probe_lo,
-    };
-    return part->forward_seconds * factor[task->kind];
+    const struct hop_cost_device *const device = &r->cost->devices[part->device];
+    double seconds = 0;
+    for (int32_t b = part->lo; b < part->hi; b++) {
+        const double of_block[HOP_TASK_KINDS] = {
+            [HOP_FORWARD] = device->forward[b],
+            [HOP_BACKWARD] = device->backward[b],
+            [HOP_PROBE] =
+                device->forward[b] + (task->probe_hi - task->probe_lo - 1) * device->probe[b],
+            [HOP_STEP] = device->step[b],
+        };
+        seconds += of_block[task->kind];
+    }
+    return seconds;
 }
 
 static bool advance(struct replay *r)
@@ -251,7 +282,8 @@ static bool goes_first(const struct hop_task *a, const struct hop_task *b)
 {
     if (rank_of(a->kind) != rank_of(b->kind))
         return rank_of(a->kind) < rank_of(b->kind);
-    return a->micro_batch < b->micro_batch;
+    return a->micro_batch < b->micro_batch ||
+           (a->micro_batch == b->micro_batch && a->probe_lo < b->probe_lo);
 }
 
 /* Whenever a device starts a task, no other could have started earlier and none that was ready has
@@ -275,9 +307,25 @@ static void assert_caps(const struct hop_plan *plan, const struct hop_schedule *
     for (int32_t p = 0; p < plan->part_count; p++) {
         const int32_t slots = hop_schedule_slots(schedule, p);
         if (plan->parts[p].gradient == HOP_GRADIENT_BACKPROP)
-            assert_in_range(slots, 1, (uint32_t)cap_of(plan, p));
+            assert_in_range(slots, 1, (uint32_t)plan->parts[p].in_flight);
         else
             assert_int_equal(slots, 0);
+    }
+}
+
+/* Probes go in batches of probe_batch, the last of a micro-batch may be smaller. */
+static void assert_batches(const struct hop_plan *plan, const struct hop_schedule *schedule)
+{
+    const int32_t batch = plan->probe_batch ? plan->probe_batch : plan->probes;
+    for (int32_t d = 0; d < schedule->devices; d++) {
+        for (int32_t i = 0; i < schedule->lists[d].count; i++) {
+            const struct hop_task *const task = &schedule->lists[d].tasks[i];
+            if (task->kind != HOP_PROBE)
+                continue;
+            const int32_t rest = plan->probes - task->probe_lo;
+            assert_int_equal(task->probe_lo % batch, 0);
+            assert_int_equal(task->probe_hi - task->probe_lo, rest < batch ? rest : batch);
+        }
     }
 }
 
@@ -287,7 +335,8 @@ static void greedy_follows_its_rules(void **state)
     uint64_t random = 0x9e3779b97f4a7c15ull;
     for (int32_t n = 0; n < PLANS; n++) {
         struct hop_plan plan = support_random_plan(&random);
-        struct hop_schedule schedule = greedy(&plan);
+        struct hop_cost_table cost = support_random_cost(&plan, &random, 1);
+        struct hop_schedule schedule = priced_greedy(&plan, &cost);
         struct hop_error err = {0};
         int32_t window = 0;
         assert_ok(hop_schedule_window(&plan, &schedule, 1, &window, &err), &err);
@@ -297,11 +346,13 @@ static void greedy_follows_its_rules(void **state)
             assert_rejected(hop_schedule_check(&plan, &schedule, window - 1, &err), &err,
                             "deadlocks");
         assert_caps(&plan, &schedule);
-        struct replay replay = {.plan = &plan, .schedule = &schedule};
+        assert_batches(&plan, &schedule);
+        struct replay replay = {.plan = &plan, .cost = &cost, .schedule = &schedule};
         begin_replay(&replay);
         for (int32_t d = 0; d < plan.devices; d++)
             assert_priorities(&replay, d);
         end_replay(&replay);
+        hop_cost_free(&cost);
         hop_schedule_free(&schedule);
         hop_plan_free(&plan);
     }
@@ -313,7 +364,11 @@ static void greedy_is_deterministic_and_encodes(void **state)
     uint64_t random = 77;
     for (int32_t n = 0; n < 300; n++) {
         struct hop_plan plan = support_random_plan(&random);
-        struct hop_schedule first = greedy(&plan), second = greedy(&plan), decoded = {0};
+        struct hop_cost_table cost = support_random_cost(&plan, &random, 0.1);
+        support_random_links(&cost, &random, 0.1);
+        struct hop_schedule first = priced_greedy(&plan, &cost);
+        struct hop_schedule second = priced_greedy(&plan, &cost), decoded = {0};
+        hop_cost_free(&cost);
         struct hop_error err = {0};
         int32_t *words = NULL, *again = NULL;
         size_t count = 0, count_again = 0;
@@ -565,7 +620,7 @@ static void verdict_agrees_with_play(void **state)
     int32_t accepted = 0, cycles = 0, swapped_cycles = 0;
     for (int32_t n = 0; n < PLAYED; n++) {
         struct hop_plan plan = support_random_plan(&random);
-        struct hop_schedule schedule = greedy(&plan);
+        struct hop_schedule schedule = random_greedy(&plan, n % 2, &random);
         split_probes(&schedule, &random);
         for (int32_t window = 1; window <= 3; window++) {
             const bool swapped = window == 3;
@@ -624,10 +679,146 @@ static void missing_partner_is_named(void **state)
     assert_rejected(hop_transfers_derive(&plan, &schedule, &transfers, &err), &err,
                     "FORWARD of part 2, micro-batch 0 needs the activation of FORWARD of part 1, "
                     "micro-batch 0, which is missing");
-    assert_rejected(hop_schedule_greedy(&plan, 0, 1, &schedule, &err), &err, "0 micro-batches");
-    assert_rejected(hop_schedule_greedy(&plan, 1, -1, &schedule, &err), &err, "-1 probes");
-    assert_rejected(hop_schedule_evaluation(&plan, 0, &schedule, &err), &err, "0 micro-batches");
     hop_schedule_free(&schedule);
+    hop_plan_free(&plan);
+}
+
+static void impossible_requests_are_named(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    struct hop_cost_table cost = support_cost(&plan);
+    struct hop_schedule schedule;
+    struct hop_error err = {0};
+    assert_rejected(hop_schedule_greedy(&plan, &cost, 0, 1, &schedule, &err), &err,
+                    "0 micro-batches");
+    assert_rejected(hop_schedule_greedy(&plan, &cost, 1, -1, &schedule, &err), &err, "-1 probes");
+    assert_rejected(hop_schedule_greedy(&plan, &cost, 1 << 16, 1 << 16, &schedule, &err), &err,
+                    "too many");
+    assert_rejected(hop_schedule_evaluation(&plan, 0, &schedule, &err), &err, "0 micro-batches");
+    plan.probe_batch = -1;
+    assert_rejected(hop_schedule_greedy(&plan, &cost, 1, 1, &schedule, &err), &err, "-1 at once");
+    plan.probe_batch = 0;
+    plan.devices = 5;
+    assert_rejected(hop_schedule_greedy(&plan, &cost, 1, 1, &schedule, &err), &err,
+                    "plan: it is for 4 blocks and 5 devices, the cost table for 4 and 4");
+    plan.devices = 4;
+    free(cost.devices[3].backward);
+    cost.devices[3].backward = NULL;
+    assert_int_equal(hop_schedule_greedy(&plan, &cost, 1, 1, &schedule, &err), HOP_INFEASIBLE);
+    assert_non_null(strstr(err.message, "part 3 runs backward on d3, which has no backward"));
+    hop_cost_free(&cost);
+    hop_plan_free(&plan);
+}
+
+/* The first step of a run repeats a probe: one more than the plan has. */
+static void extra_probe_goes_into_the_last_task(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    struct hop_cost_table cost = support_cost(&plan);
+    const int32_t expected[][2] = {{0, 4}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 4}};
+    plan.probes = 3;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct hop_schedule schedule;
+        struct hop_error err = {0};
+        plan.probe_batch = expected[i][0];
+        assert_ok(hop_schedule_greedy(&plan, &cost, 2, plan.probes + 1, &schedule, &err), &err);
+        assert_int_equal(schedule.probes, 4);
+        assert_int_equal(hop_schedule_probe_batch(&schedule, 2), expected[i][1]);
+        assert_ok(hop_schedule_check(&plan, &schedule, 8, &err), &err);
+        hop_schedule_free(&schedule);
+    }
+    hop_cost_free(&cost);
+    hop_plan_free(&plan);
+}
+
+static struct hop_part priced_part(int32_t stage, int32_t stages, enum hop_gradient gradient,
+                                   double memory, int32_t fewest, hop_status expected)
+{
+    const enum hop_gradient gradients[] = {gradient, gradient, gradient, gradient};
+    struct hop_plan plan = support_plan(stages, four_devices, gradients);
+    struct hop_cost_table cost = support_cost(&plan);
+    struct hop_error err = {0};
+    struct hop_cost_device *const device = &cost.devices[stage];
+    plan.micro_batches = 4;
+    device->fixed_bytes = 5;
+    device->state_bytes[stage] = 100;
+    device->activation_bytes[stage] = 10;
+    device->memory = memory;
+    assert_int_equal(hop_plan_price(&plan, &cost, fewest, &err), expected);
+    if (expected != HOP_OK) {
+        assert_non_null(strstr(err.message, "plan: d"));
+        assert_non_null(strstr(err.message, "bytes needed"));
+    }
+    const struct hop_part part = plan.parts[stage];
+    hop_cost_free(&cost);
+    hop_plan_free(&plan);
+    return part;
+}
+
+/* 105 bytes and 10 a micro-batch kept; three backprop stages want 5 of M = 4, 3 and 1. */
+static void in_flight_follows_memory(void **state)
+{
+    (void)state;
+    const enum hop_gradient bp = HOP_GRADIENT_BACKPROP;
+    const struct {
+        int32_t stage;
+        double memory;
+        int32_t fewest, kept;
+    } cases[] = {
+        {0, INFINITY, 1, 4}, {1, INFINITY, 1, 3}, {2, INFINITY, 1, 1}, {0, 145, 1, 4},
+        {0, 144.5, 1, 3},    {0, 135, 0, 3},      {0, 115, 1, 1},      {1, 125, 0, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct hop_part part =
+            priced_part(cases[i].stage, 3, bp, cases[i].memory, cases[i].fewest, HOP_OK);
+        assert_int_equal(part.in_flight, cases[i].kept);
+        assert_true(part.memory_bytes == 105 + 10 * cases[i].kept);
+        assert_true(part.memory_limit == cases[i].memory);
+        assert_true(part.forward_seconds == 1);
+    }
+    priced_part(0, 3, bp, 114.5, 1, HOP_INFEASIBLE);
+    priced_part(0, 3, bp, 134.5, 0, HOP_INFEASIBLE);
+    priced_part(1, 3, bp, 124.5, 0, HOP_INFEASIBLE);
+    const struct hop_part front = priced_part(0, 2, HOP_GRADIENT_ZEROTH_ORDER, 105, 1, HOP_OK);
+    assert_int_equal(front.in_flight, 0);
+    assert_true(front.memory_bytes == 105);
+    priced_part(0, 2, HOP_GRADIENT_ZEROTH_ORDER, 104.5, 1, HOP_INFEASIBLE);
+}
+
+/* Each of three parts on one device fits alone. Together they hold 5 + 300 bytes and 10 a
+ * micro-batch; the first is served first, but leaves one for each of the others. */
+static void parts_of_a_device_share_its_memory(void **state)
+{
+    (void)state;
+    const int32_t devices[] = {0, 0, 0};
+    const enum hop_gradient gradients[] = {HOP_GRADIENT_BACKPROP, HOP_GRADIENT_BACKPROP,
+                                           HOP_GRADIENT_BACKPROP};
+    const struct {
+        double memory;
+        int32_t kept[3]; /* 0: does not fit */
+    } cases[] = {
+        {385, {4, 3, 1}},   {384.5, {4, 2, 1}}, {375, {4, 2, 1}},   {365, {4, 1, 1}},
+        {364.5, {3, 1, 1}}, {335, {1, 1, 1}},   {334.5, {0, 0, 0}},
+    };
+    struct hop_plan plan = support_plan(3, devices, gradients);
+    struct hop_cost_table cost = support_cost(&plan);
+    plan.micro_batches = 4;
+    cost.devices[0].fixed_bytes = 5;
+    for (int32_t b = 0; b < 3; b++) {
+        cost.devices[0].state_bytes[b] = 100;
+        cost.devices[0].activation_bytes[b] = 10;
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hop_error err = {0};
+        cost.devices[0].memory = cases[i].memory;
+        assert_int_equal(hop_plan_price(&plan, &cost, 1, &err),
+                         cases[i].kept[0] ? HOP_OK : HOP_INFEASIBLE);
+        for (int32_t p = 0; p < 3 && cases[i].kept[0]; p++)
+            assert_int_equal(plan.parts[p].in_flight, cases[i].kept[p]);
+    }
+    hop_cost_free(&cost);
     hop_plan_free(&plan);
 }
 
@@ -648,6 +839,10 @@ int main(void)
         cmocka_unit_test(verdict_agrees_with_play),
         cmocka_unit_test(wrong_order_has_no_window),
         cmocka_unit_test(missing_partner_is_named),
+        cmocka_unit_test(impossible_requests_are_named),
+        cmocka_unit_test(extra_probe_goes_into_the_last_task),
+        cmocka_unit_test(in_flight_follows_memory),
+        cmocka_unit_test(parts_of_a_device_share_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,126 @@
+/* Event by event, as in the greedy scheduler: at every time at which something happens, first all
+ * tasks that end there end, in the order of the devices, and send their messages; then every device
+ * that is free starts the next task of its list if its inputs are there. */
+#include <math.h>
+
+#include "schedule/price.h"
+#include "sim/game.h"
+
+static const struct hop_task *task_at(const struct hop_game *game, int32_t device, int32_t i)
+{
+    return &game->schedule->lists[device].tasks[i];
+}
+
+static void keep_activation(struct hop_game *game, int32_t d, const struct hop_task *task)
+{
+    struct hop_game_device *const device = &game->device[d];
+    if (task->kind != HOP_FORWARD)
+        return;
+    device->kept += game->activation[task->part];
+    if (device->kept > game->result.peak_memory[d])
+        game->result.peak_memory[d] = device->kept;
+}
+
+static hop_status start_task(struct hop_game *game, int32_t d, double now, struct hop_error *err)
+{
+    struct hop_game_device *const device = &game->device[d];
+    const struct hop_task *const task = task_at(game, d, device->next++);
+    const double seconds = hop_price_task(game->cost, game->plan, task);
+    const double end = now + seconds;
+    device->busy = true;
+    game->result.busy[d] += seconds;
+    if (end > game->result.makespan)
+        game->result.makespan = end;
+    keep_activation(game, d, task);
+    hop_agenda_set(&game->agenda, d, end);
+    if (!game->record)
+        return HOP_OK;
+    const struct hop_event event = {.device = d, .task = *task, .start = now, .end = end};
+    return hop_timeline_add(&game->result.timeline, &event, err);
+}
+
+static hop_status fill_device(struct hop_game *game, int32_t d, double now, struct hop_error *err)
+{
+    const struct hop_game_device *const device = &game->device[d];
+    const struct hop_game_task *const task = &game->task[game->first[d] + device->next];
+    if (device->next < game->schedule->lists[d].count && !task->waits && task->ready <= now)
+        return start_task(game, d, now, err);
+    const bool known = device->next < game->schedule->lists[d].count && !task->waits;
+    hop_agenda_set(&game->agenda, d, known ? task->ready : INFINITY);
+    return HOP_OK;
+}
+
+/* Something that task i of device d waits for is there at `time`. */
+static void satisfy(struct hop_game *game, int32_t d, int32_t i, double time)
+{
+    const struct hop_game_device *const device = &game->device[d];
+    struct hop_game_task *const task = &game->task[game->first[d] + i];
+    task->ready = time > task->ready ? time : task->ready;
+    if (--task->waits == 0 && !device->busy && device->next == i &&
+        task->ready < game->agenda.time[d])
+        hop_agenda_set(&game->agenda, d, task->ready);
+}
+
+static void send_message(struct hop_game *game, int32_t x, double now)
+{
+    const struct hop_transfer *const t = &game->transfers.items[x];
+    const double seconds = hop_price_transfer(game->cost, game->plan, t);
+    const double start =
+        hop_network_send(&game->network, t->from_device, t->to_device, now, seconds);
+    const double arrival = start + seconds;
+    satisfy(game, t->to_device, t->to_task, arrival);
+    if (game->message[x].blocks >= 0)
+        satisfy(game, t->from_device, game->message[x].blocks - game->first[t->from_device],
+                arrival);
+    if (t->from_device == t->to_device)
+        return;
+    game->result.bytes_sent[t->from_device] += hop_price_bytes(game->cost, game->plan, t);
+    if (game->record)
+        game->result.flights[game->result.flight_count++] =
+            (struct hop_flight){.transfer = x, .start = start, .end = arrival};
+}
+
+static void release_message(struct hop_game *game, int32_t x, double now)
+{
+    if (--game->message[x].waits == 0)
+        send_message(game, x, now);
+}
+
+static void end_task(struct hop_game *game, int32_t d, double now)
+{
+    struct hop_game_device *const device = &game->device[d];
+    const struct hop_task *const task = task_at(game, d, device->next - 1);
+    const struct hop_game_task *const state = &game->task[game->first[d] + device->next - 1];
+    device->busy = false;
+    game->done++;
+    if (task->kind == HOP_BACKWARD)
+        device->kept -= game->activation[task->part];
+    for (int32_t i = state->outputs; i < state[1].outputs; i++)
+        release_message(game, game->outputs[i], now);
+    for (int32_t x = state->posts; x >= 0; x = game->message[x].next_post)
+        release_message(game, x, now);
+}
+
+static int32_t end_tasks(struct hop_game *game, double now)
+{
+    int32_t count = 0;
+    while (hop_agenda_next(&game->agenda) <= now) {
+        const int32_t d = hop_agenda_take(&game->agenda);
+        game->round[count++] = d;
+        if (game->device[d].busy)
+            end_task(game, d, now);
+    }
+    return count;
+}
+
+hop_status hop_game_play(struct hop_game *game, struct hop_error *err)
+{
+    for (int32_t d = 0; d < game->plan->devices; d++)
+        HOP_TRY(fill_device(game, d, 0, err));
+    for (double now; (now = hop_agenda_next(&game->agenda)) < INFINITY;) {
+        const int32_t count = end_tasks(game, now);
+        for (int32_t i = 0; i < count; i++)
+            HOP_TRY(fill_device(game, game->round[i], now, err));
+    }
+    return HOP_OK;
+}
