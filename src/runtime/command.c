@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { COMMAND_HEADER = 5, REPORT_HEADER = 7 };
+enum { COMMAND_HEADER = 5, REPORT_HEADER = 8 };
 
 size_t hop_command_words(const struct hop_session *session)
 {
@@ -73,6 +73,7 @@ size_t hop_report_encode(const struct hop_pass *pass, double *report)
     report[4] = pass->late.tasks;
     report[5] = pass->late.seconds;
     report[6] = pass->late.ratio;
+    report[7] = pass->held;
     memcpy(report + n, pass->loss, (size_t)pass->losses * sizeof(double));
     n += (size_t)pass->losses;
     memcpy(report + n, pass->probe_loss, (size_t)pass->derivatives * sizeof(double));
@@ -98,6 +99,7 @@ hop_status hop_report_decode(const double *report, struct hop_pass *pass, size_t
         .losses = (int32_t)report[1],
         .derivatives = (int32_t)report[2],
         .squares = (int32_t)report[3],
+        .held = report[7],
         .late = {.tasks = (int32_t)report[4], .seconds = report[5], .ratio = report[6]}};
     pass->loss = report + REPORT_HEADER;
     pass->probe_loss = pass->loss + pass->losses;

@@ -235,6 +235,7 @@ static void free_buffers(struct hop_coordinator *c)
     free(c->answers);
     free(c->clock_offset);
     free(c->late);
+    free(c->held);
 }
 
 static void free_coordinator(struct hop_coordinator *c)

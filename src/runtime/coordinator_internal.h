@@ -59,6 +59,7 @@ struct hop_coordinator {
     struct hop_session session;
     double *clock_offset;      /* (ranks): rank's clock minus ours */
     struct hop_lateness *late; /* (devices) of emulated ones, after the first step */
+    double *held;              /* (devices) bytes that its parts take */
     struct hop_full_state state;
     /* Step loop buffers. */
     int32_t *words;

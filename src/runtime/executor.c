@@ -51,6 +51,12 @@ static int32_t over_schedules(const struct hop_executor *executor, int32_t part,
     return most;
 }
 
+static size_t stage_bytes(const struct hop_stage_config *config)
+{
+    const struct hop_stage_bytes bytes = hop_stage_bytes(config);
+    return bytes.weights + bytes.parameters + (size_t)config->slots * bytes.kept + bytes.scratch;
+}
+
 static hop_status create_part(struct hop_executor *executor, int32_t index,
                               const struct hop_weights *weights, struct hop_error *err)
 {
@@ -77,6 +83,7 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
         hop_stage_create(&executor->ops, executor->backend, weights, &config, &part->stage, err));
     const size_t total = hop_stage_parameters(part->stage)->total;
     HOP_TRY(hop_adamw_create(total, &part->adamw, err));
+    executor->held += stage_bytes(&config) + 2 * total * sizeof(float);
     HOP_TRY(hop_calloc(&part->slot_busy, (size_t)part->slots, sizeof(bool), err));
     return hop_calloc(&part->slot_of, (size_t)executor->micro_batches, sizeof(int32_t), err);
 }

@@ -53,6 +53,7 @@ struct hop_pass {
     const double *probe_loss; /* (micro_batches, probes) losses of the probes */
     int32_t squares;          /* parameters of the trainable parts of this device */
     const double *square;     /* (squares) sum of squares of each parameter's gradient */
+    double held;              /* bytes of the parts, their optimizer state and message buffers */
     const float *scores;      /* evaluation with the head: label log-probabilities, (micro_batches,
                                  limits.labels) */
 };

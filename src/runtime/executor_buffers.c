@@ -58,6 +58,7 @@ static hop_status create_ring(struct hop_executor *executor, enum hop_payload pa
     }
     const size_t buffers = (size_t)ring->receives + (size_t)ring->sends + (size_t)ring->locals;
     HOP_TRY(hop_calloc_aligned(&ring->memory, buffers, ring->bytes, err));
+    executor->held += buffers * ring->bytes;
     HOP_TRY(hop_calloc(&ring->receive, (size_t)ring->receives, sizeof *ring->receive, err));
     return hop_calloc(&ring->send, (size_t)ring->sends, sizeof *ring->send, err);
 }

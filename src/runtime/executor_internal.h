@@ -31,6 +31,7 @@ struct hop_executor {
     struct hop_backend *backend;
     struct hop_executor_part *parts;
     int32_t part_count;
+    size_t held;      /* bytes of stages, moments and rings */
     int32_t *part_of; /* (plan parts): index in parts, or -1 */
     struct hop_route *routes;
     int32_t route_count;

@@ -501,6 +501,7 @@ static void collect(struct pass *pass, struct hop_pass *out)
                              .loss = executor->loss,
                              .probe_loss = executor->probe_loss,
                              .square = executor->square,
+                             .held = (double)executor->held,
                              .scores = executor->scores};
     if (has_head(executor)) {
         out->losses = schedule->micro_batches;

@@ -58,7 +58,8 @@ static void run_child(const struct hop_arguments *arguments, int results, int er
     /* Idle threads of one rank must not burn the core another rank computes on. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     /* Open MPI puts a large message into the connection whole, and what the other side needs in
-     * order to send its own would stand behind it: with two of them both directions move at once. */
+     * order to send its own would stand behind it: with two of them both directions move at once.
+     */
     setenv("OMPI_MCA_btl_tcp_links", "2", 0);
     execvp(arguments->items[0], arguments->items);
     fprintf(stderr,

@@ -151,6 +151,22 @@ done:
 
 /* summary.json */
 
+/* What every device's parts were planned to take, and what they hold. */
+static json_t *memory_json(const struct hop_coordinator *c)
+{
+    json_t *const memory = json_object();
+    for (int32_t d = 0; memory && d < c->plan.devices; d++) {
+        double planned = 0;
+        for (int32_t p = 0; p < c->plan.part_count; p++)
+            if (c->plan.parts[p].device == d)
+                planned += c->plan.parts[p].memory_bytes;
+        if (c->held[d] > 0)
+            json_object_set_new(memory, c->job.cluster.devices[d].name,
+                                json_pack("{s:f, s:f}", "planned", planned, "held", c->held[d]));
+    }
+    return memory;
+}
+
 static hop_status save_summary(struct hop_coordinator *c, struct hop_error *err)
 {
     const double seconds = hop_clock_now() - c->started;
@@ -169,6 +185,7 @@ static hop_status save_summary(struct hop_coordinator *c, struct hop_error *err)
                   "final_loss", c->final_loss, "adapter", adapter, "strategy", c->plan.strategy);
     json_object_set_new(summary, "total_seconds", json_real(seconds));
     json_object_set_new(summary, "stopped_early", json_boolean(c->stopped));
+    json_object_set_new(summary, "memory", memory_json(c));
     if (c->eval) {
         json_object_set_new(summary, "eval_before", hop_evaluation_json(&c->before, ""));
         json_object_set_new(summary, "eval_after", hop_evaluation_json(&c->after, ""));

@@ -76,6 +76,7 @@ static void take_pass(struct hop_coordinator *c, int32_t device, const struct ho
 {
     hop_coordinator_take_lateness(c, device, c->step + 1, &pass->late);
     out->busy += pass->busy;
+    c->held[device] = pass->held;
     if (pass->losses > 0)
         out->head = *pass;
     place_squares(c, device, pass);

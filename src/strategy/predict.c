@@ -2,14 +2,18 @@
 
 #include "schedule/price.h"
 
+/* Memory is needed for as many micro-batches as the schedule really keeps, which can be fewer than
+ * it might; with that as the limit it comes out the same. */
 static void store(struct hop_plan *plan, const struct hop_cost_table *cost,
-                  const struct hop_strategy *strategy, double seconds)
+                  const struct hop_strategy *strategy, const struct hop_schedule *schedule,
+                  double seconds)
 {
     plan->simulated_seconds = seconds;
     if (strategy->formula)
         plan->formula_seconds = strategy->formula(plan, cost);
     for (int32_t p = 0; p < plan->part_count; p++) {
         struct hop_part *const part = &plan->parts[p];
+        part->in_flight = hop_schedule_slots(schedule, p);
         part->memory_bytes = hop_price_memory(cost, part, part->in_flight);
         part->memory_limit = cost->devices[part->device].memory;
     }
@@ -37,8 +41,8 @@ hop_status hop_plan_predict(struct hop_plan *plan, const struct hop_cost_table *
     HOP_TRY(hop_strategy_find(plan->strategy, &strategy, err));
     HOP_TRY(strategy->schedule(plan, cost, plan->micro_batches, plan->probes, &schedule, err));
     const hop_status status = hop_simulate(plan, &schedule, cost, options, out, err);
-    hop_schedule_free(&schedule);
     if (status == HOP_OK)
-        store(plan, cost, strategy, out->makespan);
+        store(plan, cost, strategy, &schedule, out->makespan);
+    hop_schedule_free(&schedule);
     return status;
 }

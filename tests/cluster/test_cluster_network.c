@@ -47,8 +47,7 @@ static void test_slow_network(void **state)
     const char *const model = write_model("model", (struct model){.hidden = 32});
     const char *const job =
         write_job("job.yaml", model, write_rows("rows.jsonl", 1024, 128, 128, 64), NULL);
-    const char *const cluster =
-        write_hosts("network: {bandwidth: 100Mbps, latency: 0.2ms}");
+    const char *const cluster = write_hosts("network: {bandwidth: 100Mbps, latency: 0.2ms}");
     const char *const run = scratch("run");
     const struct process process =
         TRAIN(job, run, text("cluster=%s", cluster), "train.max_steps=8", "data.max_length=128",

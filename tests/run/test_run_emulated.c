@@ -51,17 +51,20 @@ static const char *job_of(int blocks)
     return write_job(text("job-%d.yaml", blocks), model, even_rows(), NULL);
 }
 
-/* The link between the halves takes longer than any task. */
+/* The links between the halves take longer than any task; whichever the plan uses. */
 static void test_slow_link(void **state)
 {
     (void)state;
     const char *const run = scratch("slow-link");
-    const char *const cluster =
-        write_boards("NNBB", 15,
-                     "network: {bandwidth: 1Gbps, latency: 0.1ms, pairs: [{from: npu1, to: gpu0, "
-                     "bandwidth: 15Mbps, latency: 0.4ms}]}");
-    const struct process process = TRAIN(job_of(10), run, text("cluster=%s", cluster),
-                                         "zo.probes=2", "train.max_steps=5", "data.max_length=32");
+    const char *pairs = "";
+    for (int i = 0; i < 4; i++)
+        pairs = text("%s%s{from: npu%d, to: gpu%d, bandwidth: 5Mbps, latency: 0.4ms}", pairs,
+                     i ? ", " : "", i / 2, i % 2);
+    const char *const cluster = write_boards(
+        "NNBB", 15, text("network: {bandwidth: 1Gbps, latency: 0.1ms, pairs: [%s]}", pairs));
+    const struct process process =
+        TRAIN(job_of(10), run, text("cluster=%s", cluster), "zo.probes=2", "train.max_steps=5",
+              "data.max_length=32", "plan.devices=all");
     assert_success(&process);
     compare_with_simulation(run);
 }
@@ -73,8 +76,9 @@ static void test_many_boards(void **state)
     const char *const run = scratch("many");
     const char *const cluster =
         write_boards("NNNNBBBBBB", 30, "network: {bandwidth: 100Mbps, latency: 0.3ms}");
-    const struct process process = TRAIN(job_of(20), run, text("cluster=%s", cluster),
-                                         "zo.probes=1", "train.max_steps=3", "data.max_length=32");
+    const struct process process =
+        TRAIN(job_of(20), run, text("cluster=%s", cluster), "zo.probes=1", "train.max_steps=3",
+              "data.max_length=32", "plan.devices=all");
     assert_success(&process);
     compare_with_simulation(run);
 }
@@ -86,8 +90,9 @@ static void test_shared_card(void **state)
     const char *const run = scratch("shared");
     const char *const cluster =
         write_boards("BBB", 30, "network: {bandwidth: 50Mbps, latency: 0.3ms, nic: shared}");
-    const struct process process = TRAIN(job_of(10), run, text("cluster=%s", cluster),
-                                         "train.max_steps=4", "data.max_length=32");
+    const struct process process =
+        TRAIN(job_of(10), run, text("cluster=%s", cluster), "train.max_steps=4",
+              "data.max_length=32", "plan.devices=all");
     assert_success(&process);
     compare_with_simulation(run);
 }
@@ -110,13 +115,18 @@ static void test_fewer_rows(void **state)
     assert_near("time of 5 rows beside 7", fewer / more, 5.0 / 7, 0.03);
 }
 
+/* Tasks of many milliseconds that the cost table gives next to nothing. */
 static void test_overload_is_told(void **state)
 {
     (void)state;
     const char *const run = scratch("overload");
     const char *const cluster = write_boards("NB", 1e-6, "");
-    const struct process process = TRAIN(job_of(10), run, text("cluster=%s", cluster),
-                                         "train.max_steps=3", "data.max_length=32");
+    const char *const model =
+        write_model("model-large", (struct model){.blocks = 8, .hidden = 256});
+    const char *const job = write_job("job-large.yaml", model, even_rows(), NULL);
+    const struct process process =
+        TRAIN(job, run, text("cluster=%s", cluster), "train.max_steps=3", "data.max_length=32",
+              "train.batch_size=16", "train.micro_batch=8", "plan.devices=all");
     assert_success(&process);
     assert_true(late_tasks(run) > 0);
     assert_holds("warning", process.err, "tasks computed longer here than the cost table gives");
