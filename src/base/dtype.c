@@ -27,6 +27,27 @@ float hop_f16_to_f32(uint16_t value)
     return sign ? -magnitude : magnitude;
 }
 
+uint16_t hop_f16_from_f32(float value)
+{
+    enum { FRACTION = 10, LARGEST = 31 << FRACTION };
+    int exponent;
+    const unsigned sign = signbit(value) ? 0x8000u : 0;
+    const float magnitude = fabsf(value);
+    if (isnan(value))
+        return (uint16_t)(sign | 0x7e00u);
+    if (!(magnitude < 65536))
+        return (uint16_t)(sign | LARGEST);
+    if (!(magnitude > 0))
+        return (uint16_t)sign;
+    /* In units of the last place, which subnormal numbers share with the smallest normal ones. */
+    frexpf(magnitude, &exponent);
+    if (exponent < -13)
+        exponent = -13;
+    const unsigned units = (unsigned)rintf(ldexpf(magnitude, FRACTION + 1 - exponent));
+    const unsigned bits = ((unsigned)(exponent + 13) << FRACTION) + units;
+    return (uint16_t)(sign | bits);
+}
+
 static float load(const void *from, enum hop_dtype dtype, size_t i)
 {
     switch (dtype) {
@@ -51,6 +72,7 @@ void hop_convert(void *to, enum hop_dtype to_dtype, const void *from, enum hop_d
         if (to_dtype == HOP_F32)
             ((float *)to)[i] = value;
         else
-            ((uint16_t *)to)[i] = hop_bf16_from_f32(value);
+            ((uint16_t *)to)[i] =
+                to_dtype == HOP_F16 ? hop_f16_from_f32(value) : hop_bf16_from_f32(value);
     }
 }

@@ -32,8 +32,10 @@ static inline uint16_t hop_bf16_from_f32(float value)
 }
 
 float hop_f16_to_f32(uint16_t value);
+/* Round to nearest even, infinite beyond the range of f16; NaN stays NaN. */
+uint16_t hop_f16_from_f32(float value);
 
-/* Converts n elements; from/to may be any of f32, bf16 (and f16 as source). */
+/* Converts n elements; from/to may be any of f32, bf16, f16. */
 void hop_convert(void *to, enum hop_dtype to_dtype, const void *from, enum hop_dtype from_dtype,
                  size_t n);
 

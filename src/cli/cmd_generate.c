@@ -106,17 +106,20 @@ static hop_status encode_prompt(struct generator *g, struct hop_error *err)
     return hop_tokenizer_decode(g->tokenizer, g->ids.data, g->ids.count, true, &g->printed, err);
 }
 
-static hop_status adapter_config(const struct options *options, struct hop_lora_config *lora,
+static hop_status adapter_config(const struct generator *g, struct hop_lora_config *lora,
                                  struct hop_error *err)
 {
     *lora = (struct hop_lora_config){.rank = 1, .alpha = 1};
-    return options->adapter ? hop_adapter_config(options->adapter, lora, err) : HOP_OK;
+    if (!g->options->adapter)
+        return HOP_OK;
+    HOP_TRY(hop_adapter_warn(g->options->adapter, err));
+    return hop_adapter_config(g->options->adapter, &g->config, lora, err);
 }
 
 static hop_status create_stage(struct generator *g, struct hop_error *err)
 {
     struct hop_lora_config lora;
-    HOP_TRY(adapter_config(g->options, &lora, err));
+    HOP_TRY(adapter_config(g, &lora, err));
     const int32_t positions = (int32_t)g->ids.count + g->options->max_tokens;
     const struct hop_stage_config config = {
         .model = g->config,
@@ -131,7 +134,8 @@ static hop_status create_stage(struct generator *g, struct hop_error *err)
     HOP_TRY(hop_stage_create(g->ops, g->backend, g->weights, &config, &g->stage, err));
     if (!g->options->adapter)
         return HOP_OK;
-    HOP_TRY(hop_adapter_load(g->options->adapter, &g->config, hop_stage_parameters(g->stage), err));
+    HOP_TRY(hop_adapter_load(g->options->adapter, &g->config, &lora, hop_stage_parameters(g->stage),
+                             err));
     return hop_stage_adapters_changed(g->stage, err);
 }
 

@@ -12,6 +12,7 @@ int hop_cmd_plan(int argc, char **argv);
 int hop_cmd_simulate(int argc, char **argv);
 int hop_cmd_eval(int argc, char **argv);
 int hop_cmd_generate(int argc, char **argv);
+int hop_cmd_merge(int argc, char **argv);
 int hop_cmd_tokenize(int argc, char **argv);
 int hop_cmd_inspect(int argc, char **argv);
 int hop_cmd_score(int argc, char **argv);

@@ -18,6 +18,7 @@ static const struct {
      hop_cmd_simulate},
     {"eval", "hybridop eval", "task metric of a model or adapter on held-out rows", hop_cmd_eval},
     {"generate", "hybridop generate", "text from a model", hop_cmd_generate},
+    {"merge", "hybridop merge", "a model with an adapter merged into it", hop_cmd_merge},
     {"tokenize", "hybridop tokenize", "text to token ids and back", hop_cmd_tokenize},
     {"inspect", "hybridop inspect", "what the folder of a model or an adapter holds",
      hop_cmd_inspect},

@@ -23,7 +23,7 @@ static struct hop_stage_config stage_of(const struct hop_workload *w, const stru
 {
     return (struct hop_stage_config){
         .model = w->model,
-        .lora = w->lora,
+        .lora = hop_lora_widened(&w->lora),
         .dtype = w->dtype,
         .hi = blocks,
         .embed = embed,

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -48,6 +49,16 @@ void hop_map_close(struct hop_map *map)
     if (map->size)
         munmap((void *)map->data, map->size);
     *map = (struct hop_map){0};
+}
+
+void hop_map_release(const void *begin, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)begin + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)begin + bytes) / page * page;
+    /* Only whole pages; advice that is not taken costs nothing but memory. */
+    if (end > first)
+        madvise((void *)first, end - first, MADV_DONTNEED);
 }
 
 static hop_status write_failed(const char *path, struct hop_error *err)

@@ -18,6 +18,9 @@ struct hop_map {
 /* HOP_INPUT with the reason when the file cannot be opened. An empty file maps to size 0. */
 hop_status hop_map_open(const char *path, struct hop_map *out, struct hop_error *err);
 void hop_map_close(struct hop_map *map);
+/* Gives the memory of a part of a map back: it can still be read, from the file again. For those
+ * who go through a large file once. */
+void hop_map_release(const void *begin, size_t bytes);
 
 /* A file that appears under its name only when it is complete: written to path + ".tmp", flushed to
  * the disk, then renamed. Zero-initialised is empty and may be discarded. */

@@ -118,18 +118,16 @@ hop_status hop_json_load(const char *path, json_t **out, struct hop_error *err)
 
 hop_status hop_json_save(const char *path, const json_t *value, struct hop_error *err)
 {
-    struct hop_file_writer writer = {0};
-    hop_status status;
-    char *const text = json_dumps(value, JSON_INDENT(2) | JSON_ENCODE_ANY);
-    if (!text)
-        return hop_fail(err, HOP_INTERNAL, "%s: the value cannot be written as JSON", path);
-    HOP_TRY_DONE(hop_file_begin(path, &writer, err));
-    HOP_TRY_DONE(hop_file_put(&writer, text, strlen(text), err));
-    HOP_TRY_DONE(hop_file_put(&writer, "\n", 1, err));
-    HOP_TRY_DONE(hop_file_commit(&writer, err));
+    struct hop_string text = {0};
+    hop_status status = hop_json_text(value, 2, &text, err);
+    if (status != HOP_OK) {
+        hop_wrap(err, "%s", path);
+        goto done;
+    }
+    HOP_TRY_DONE(hop_string_append(&text, "\n", 1, err));
+    HOP_TRY_DONE(hop_file_write(path, text.data, text.length, err));
 done:
-    hop_file_discard(&writer);
-    free(text);
+    hop_string_free(&text);
     return status;
 }
 

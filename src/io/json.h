@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "base/error.h"
+#include "base/string.h"
 
 /* Duplicate keys, depth beyond jansson's limit, NUL bytes and files over 256 MiB are errors. A
  * UTF-8 BOM is skipped; an integer beyond int64 (tokenizer_config.json holds one) becomes a real.
@@ -17,7 +18,12 @@ hop_status hop_json_load(const char *path, json_t **out, struct hop_error *err);
 /* `where` names the text in messages, e.g. "data.jsonl:17". */
 hop_status hop_json_parse(const char *text, size_t length, const char *where, json_t **out,
                           struct hop_error *err);
-/* Written to path + ".tmp" and renamed, so that a reader never sees half a file. Indented by 2. */
+/* Appends the text of a value: indented by `indent`, reals with as few digits as bring them back.
+ */
+hop_status hop_json_text(const json_t *value, size_t indent, struct hop_string *out,
+                         struct hop_error *err);
+/* That text, indented by 2, written to path + ".tmp" and renamed, so that a reader never sees half
+ * a file. */
 hop_status hop_json_save(const char *path, const json_t *value, struct hop_error *err);
 
 /* Getters: a missing key (or null) stores the default and is fine; a wrong type is HOP_INPUT. */

@@ -12,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "io/file.h"
 
 enum { HOP_TENSOR_MAX_RANK = 8 };
 
@@ -54,14 +55,29 @@ uint64_t hop_safetensors_fingerprint(const struct hop_safetensors *set, size_t f
 struct hop_tensor_source {
     const char *name;
     enum hop_dtype dtype;
+    const char *dtype_text; /* of HOP_DTYPE_OTHER, as in struct hop_tensor; else unused */
     int rank;
     int64_t shape[HOP_TENSOR_MAX_RANK];
-    const void *data;
+    const void *data; /* unused where the data is put by a function */
 };
 
 /* Writes sorted by dtype and name as the reference writer does, header padded to 8 bytes, metadata
  * {"format": "pt"}; to path + ".tmp", then renamed. */
 hop_status hop_safetensors_write(const char *path, const struct hop_tensor_source *tensors,
                                  size_t count, struct hop_error *err);
+
+/* Puts the data of one tensor with hop_file_put(): as many bytes as its dtype and shape say. */
+typedef hop_status (*hop_tensor_put)(void *context, const struct hop_tensor_source *source,
+                                     struct hop_file_writer *writer, struct hop_error *err);
+
+/* The tensors of a model folder, which exists: model.safetensors, or where that would take more
+ * than shard_bytes of data, model-00001-of-0000N.safetensors, ... and model.safetensors.index.json.
+ * Shards are filled in the order of the list; a tensor larger than shard_bytes has one of its own.
+ * `put` is called once a tensor, so that no more than it needs is in memory. *files: how many were
+ * written, without the index. */
+hop_status hop_safetensors_write_folder(const char *directory,
+                                        const struct hop_tensor_source *tensors, size_t count,
+                                        size_t shard_bytes, hop_tensor_put put, void *context,
+                                        size_t *files, struct hop_error *err);
 
 #endif

@@ -10,34 +10,39 @@
 static const uint64_t header_limit = 100000000; /* the reference reader's */
 enum { LENGTH_BYTES = 8 };
 
-static const struct {
-    const char *text;
-    unsigned bits;
-    enum hop_dtype dtype;
-} dtypes[] = {
-    {"F32", 32, HOP_F32},
-    {"BF16", 16, HOP_BF16},
-    {"F16", 16, HOP_F16},
+/* In the order the reference writer sorts them. */
+static const struct hop_dtype_entry dtypes[] = {
     {"BOOL", 8, HOP_DTYPE_OTHER},
-    {"U8", 8, HOP_DTYPE_OTHER},
-    {"I8", 8, HOP_DTYPE_OTHER},
-    {"U16", 16, HOP_DTYPE_OTHER},
-    {"I16", 16, HOP_DTYPE_OTHER},
-    {"U32", 32, HOP_DTYPE_OTHER},
-    {"I32", 32, HOP_DTYPE_OTHER},
-    {"U64", 64, HOP_DTYPE_OTHER},
-    {"I64", 64, HOP_DTYPE_OTHER},
-    {"F64", 64, HOP_DTYPE_OTHER},
-    {"C64", 64, HOP_DTYPE_OTHER},
     {"F4", 4, HOP_DTYPE_OTHER},
     {"F6_E2M3", 6, HOP_DTYPE_OTHER},
     {"F6_E3M2", 6, HOP_DTYPE_OTHER},
+    {"U8", 8, HOP_DTYPE_OTHER},
+    {"I8", 8, HOP_DTYPE_OTHER},
     {"F8_E5M2", 8, HOP_DTYPE_OTHER},
     {"F8_E4M3", 8, HOP_DTYPE_OTHER},
     {"F8_E8M0", 8, HOP_DTYPE_OTHER},
     {"F8_E4M3FNUZ", 8, HOP_DTYPE_OTHER},
     {"F8_E5M2FNUZ", 8, HOP_DTYPE_OTHER},
+    {"I16", 16, HOP_DTYPE_OTHER},
+    {"U16", 16, HOP_DTYPE_OTHER},
+    {"F16", 16, HOP_F16},
+    {"BF16", 16, HOP_BF16},
+    {"I32", 32, HOP_DTYPE_OTHER},
+    {"U32", 32, HOP_DTYPE_OTHER},
+    {"F32", 32, HOP_F32},
+    {"C64", 64, HOP_DTYPE_OTHER},
+    {"F64", 64, HOP_DTYPE_OTHER},
+    {"I64", 64, HOP_DTYPE_OTHER},
+    {"U64", 64, HOP_DTYPE_OTHER},
 };
+
+const struct hop_dtype_entry *hop_dtype_entry_find(const char *text)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(text, dtypes[i].text) == 0)
+            return &dtypes[i];
+    return NULL;
+}
 
 /* What the checks of one entry need to know for their messages. */
 struct entry {
@@ -52,15 +57,14 @@ static hop_status read_dtype(const struct entry *e, struct hop_tensor *out, unsi
     if (!text)
         return hop_fail(err, HOP_INPUT, "%s: tensor %s: \"dtype\" is missing or not a string",
                         e->path, e->name);
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strcmp(text, dtypes[i].text) == 0) {
-            out->dtype = dtypes[i].dtype;
-            snprintf(out->dtype_text, sizeof out->dtype_text, "%s", text);
-            *bits = dtypes[i].bits;
-            return HOP_OK;
-        }
-    return hop_fail(err, HOP_INPUT, "%s: tensor %s: unknown dtype \"%.32s\"", e->path, e->name,
-                    text);
+    const struct hop_dtype_entry *const entry = hop_dtype_entry_find(text);
+    if (!entry)
+        return hop_fail(err, HOP_INPUT, "%s: tensor %s: unknown dtype \"%.32s\"", e->path, e->name,
+                        text);
+    out->dtype = entry->dtype;
+    snprintf(out->dtype_text, sizeof out->dtype_text, "%s", text);
+    *bits = entry->bits;
+    return HOP_OK;
 }
 
 /* Stores shape, rank and the number of elements. */

@@ -1,4 +1,4 @@
-/* Sizes, rates and times as people write them: "7GiB", "100Mbps", "0.3ms". Internal to src/io. */
+/* Sizes, rates and times as people write them: "7GiB", "100Mbps", "0.3ms". */
 #ifndef HOP_IO_UNITS_H
 #define HOP_IO_UNITS_H
 

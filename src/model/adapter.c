@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/string.h"
 #include "io/file.h"
 
 enum { NAME_SIZE = HOP_TENSOR_NAME + 32 };
@@ -56,6 +57,23 @@ static hop_status check_shape(const struct hop_safetensors *set, const struct ho
     return HOP_OK;
 }
 
+/* The name with the adapter's own in it: "...lora_A.default.weight". */
+static void default_name(const struct hop_parameter *item, char name[HOP_TENSOR_NAME])
+{
+    static const char end[] = ".weight";
+    hop_parameter_name(item, name, HOP_TENSOR_NAME);
+    const size_t n = strlen(name) - (sizeof end - 1);
+    snprintf(name + n, HOP_TENSOR_NAME - n, ".default%s", end);
+}
+
+static const struct hop_tensor *find_default(const struct hop_safetensors *set,
+                                             const struct hop_parameter *item)
+{
+    char name[HOP_TENSOR_NAME];
+    default_name(item, name);
+    return hop_safetensors_find(set, name);
+}
+
 static hop_status find_checked(const struct hop_safetensors *set, const struct hop_parameter *item,
                                const char *suffix, const struct hop_tensor **out,
                                struct hop_error *err)
@@ -64,6 +82,8 @@ static hop_status find_checked(const struct hop_safetensors *set, const struct h
     hop_parameter_name(item, name, HOP_TENSOR_NAME);
     strncat(name, suffix, sizeof name - strlen(name) - 1);
     *out = hop_safetensors_find(set, name);
+    if (!*out && suffix[0] == '\0')
+        *out = find_default(set, item);
     if (!*out)
         return hop_fail(err, HOP_INPUT, "%s: tensor %s is missing", hop_safetensors_path(set, 0),
                         name);
@@ -97,9 +117,10 @@ bool hop_parameter_parse(const char *name, struct hop_parameter *out)
     struct hop_parameter parsed = {.block = (int32_t)block};
     for (parsed.target = 0; parsed.target < HOP_TARGETS; parsed.target++) {
         for (parsed.factor = HOP_LORA_A; parsed.factor <= HOP_LORA_B; parsed.factor++) {
-            char spelled[HOP_TENSOR_NAME];
+            char spelled[HOP_TENSOR_NAME], in_dict[HOP_TENSOR_NAME];
             hop_parameter_name(&parsed, spelled, sizeof spelled);
-            if (strcmp(spelled, name) == 0) {
+            default_name(&parsed, in_dict);
+            if (strcmp(spelled, name) == 0 || strcmp(in_dict, name) == 0) {
                 *out = parsed;
                 return true;
             }
@@ -108,53 +129,101 @@ bool hop_parameter_parse(const char *name, struct hop_parameter *out)
     return false;
 }
 
+/* Pickled tensors can run code when they are read. */
+static hop_status check_pickled(const char *directory, const char *path, struct hop_error *err)
+{
+    char *pickled;
+    HOP_TRY(hop_path_join(directory, "adapter_model.bin", &pickled, err));
+    const bool only = !hop_file_exists(path) && hop_file_exists(pickled);
+    free(pickled);
+    if (!only)
+        return HOP_OK;
+    return hop_fail(err, HOP_UNSUPPORTED,
+                    "%s: holds adapter_model.bin only, which is not read; save the adapter again "
+                    "with a PEFT that writes adapter_model.safetensors",
+                    directory);
+}
+
 hop_status hop_adapter_open(const char *directory, struct hop_safetensors **out,
                             struct hop_error *err)
 {
     char *path;
     HOP_TRY(hop_path_join(directory, "adapter_model.safetensors", &path, err));
-    const hop_status status = hop_safetensors_open(path, out, err);
+    hop_status status = check_pickled(directory, path, err);
+    if (status == HOP_OK)
+        status = hop_safetensors_open(path, out, err);
     free(path);
     return status;
 }
 
-static bool is_adapted(const struct hop_parameters *parameters, enum hop_target target)
+/* Tensors of adapters PEFT knows and this program does not. */
+static hop_status check_kind(const struct hop_safetensors *set, const char *name,
+                             struct hop_error *err)
 {
-    for (size_t p = 0; p < parameters->count; p++)
-        if (parameters->items[p].target == target)
-            return true;
-    return parameters->count == 0;
-}
-
-/* A tensor that nothing would use means the adapter is for another model or another configuration.
- */
-static hop_status check_names(const struct hop_safetensors *set,
-                              const struct hop_model_config *config,
-                              const struct hop_parameters *parameters, struct hop_error *err)
-{
-    for (size_t i = 0; i < hop_safetensors_count(set); i++) {
-        const struct hop_tensor *const tensor = hop_safetensors_at(set, i);
-        struct hop_parameter parsed;
-        if (!hop_parameter_parse(tensor->name, &parsed) || parsed.block >= config->blocks)
-            return hop_fail(
-                err, HOP_INPUT,
-                "%s: tensor %s matches no block and projection of the model (%d blocks)",
-                hop_safetensors_path(set, 0), tensor->name, config->blocks);
-        if (!is_adapted(parameters, parsed.target))
-            return hop_fail(err, HOP_INPUT, "%s: tensor %s adapts %s, which is not in the targets",
-                            hop_safetensors_path(set, 0), tensor->name,
-                            hop_target_names[parsed.target]);
-    }
+    static const char *const kinds[] = {"lora_embedding_", "lora_magnitude_vector",
+                                        "lora_B.bias",     "modules_to_save",
+                                        "lm_head.",        "embed_tokens."};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strstr(name, kinds[i]))
+            return hop_fail(err, HOP_UNSUPPORTED,
+                            "%s: tensor %s belongs to an adapter that cannot be used: only plain "
+                            "LoRA on the projections of blocks can",
+                            hop_safetensors_path(set, 0), name);
     return HOP_OK;
 }
 
-hop_status hop_adapter_load(const char *directory, const struct hop_model_config *config,
-                            struct hop_parameters *parameters, struct hop_error *err)
+static bool is_expected(const struct hop_safetensors *set, const char *name,
+                        const struct hop_model_config *model, const struct hop_lora_config *lora)
+{
+    struct hop_parameter parsed;
+    char plain[HOP_TENSOR_NAME];
+    if (!hop_parameter_parse(name, &parsed) || parsed.block >= model->blocks ||
+        hop_lora_rank(lora, parsed.block, parsed.target) == 0)
+        return false;
+    hop_parameter_name(&parsed, plain, sizeof plain);
+    return strcmp(name, plain) == 0 || !hop_safetensors_find(set, plain);
+}
+
+/* A tensor that nothing would use means the adapter is for another model or another configuration.
+ * The first ones are named. */
+static hop_status check_names(const struct hop_safetensors *set,
+                              const struct hop_model_config *model,
+                              const struct hop_lora_config *lora, struct hop_error *err)
+{
+    enum { NAMED = 3 };
+    struct hop_string names = {0};
+    hop_status status = HOP_OK;
+    size_t unexpected = 0;
+    for (size_t i = 0; i < hop_safetensors_count(set); i++) {
+        const char *const name = hop_safetensors_at(set, i)->name;
+        if (is_expected(set, name, model, lora))
+            continue;
+        HOP_TRY_DONE(check_kind(set, name, err));
+        if (unexpected++ < NAMED)
+            HOP_TRY_DONE(
+                hop_string_printf(&names, err, "%s%.100s", names.length ? ", " : "", name));
+    }
+    if (unexpected > NAMED)
+        HOP_TRY_DONE(hop_string_printf(&names, err, " and %zu more", unexpected - NAMED));
+    if (unexpected > 0)
+        status = hop_fail(err, HOP_INPUT,
+                          "%s: %s: adapter_config.json and the model (%d blocks) have no place for "
+                          "%s",
+                          hop_safetensors_path(set, 0), hop_string_text(&names), model->blocks,
+                          unexpected > 1 ? "these tensors" : "this tensor");
+done:
+    hop_string_free(&names);
+    return status;
+}
+
+hop_status hop_adapter_load(const char *directory, const struct hop_model_config *model,
+                            const struct hop_lora_config *lora, struct hop_parameters *parameters,
+                            struct hop_error *err)
 {
     struct hop_safetensors *set = NULL;
     hop_status status;
     HOP_TRY_DONE(hop_adapter_open(directory, &set, err));
-    HOP_TRY_DONE(check_names(set, config, parameters, err));
+    HOP_TRY_DONE(check_names(set, model, lora, err));
     HOP_TRY_DONE(hop_parameters_read(set, parameters, "", parameters->values, err));
 done:
     hop_safetensors_close(set);

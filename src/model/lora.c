@@ -10,6 +10,18 @@
 #include "base/random.h"
 #include "model/weights.h"
 
+bool hop_target_find(const char *name, size_t length, enum hop_target *out)
+{
+    for (enum hop_target target = 0; target < HOP_TARGETS; target++) {
+        if (strlen(hop_target_names[target]) == length &&
+            memcmp(hop_target_names[target], name, length) == 0) {
+            *out = target;
+            return true;
+        }
+    }
+    return false;
+}
+
 int32_t hop_lora_adapted(const struct hop_lora_config *lora)
 {
     int32_t count = 0;
@@ -18,13 +30,86 @@ int32_t hop_lora_adapted(const struct hop_lora_config *lora)
     return count;
 }
 
+int32_t hop_lora_rank(const struct hop_lora_config *lora, int32_t block, enum hop_target target)
+{
+    if (!lora->targets[target])
+        return 0;
+    if (lora->blocks == 0)
+        return lora->rank;
+    return block < lora->blocks ? lora->ranks[block][target] : 0;
+}
+
+double hop_lora_alpha(const struct hop_lora_config *lora, int32_t block, enum hop_target target)
+{
+    if (hop_lora_rank(lora, block, target) == 0)
+        return 0;
+    return lora->blocks == 0 ? lora->alpha : lora->alphas[block][target];
+}
+
+double hop_lora_scale(const struct hop_lora_config *lora, int32_t block, enum hop_target target)
+{
+    const double rank = hop_lora_rank(lora, block, target);
+    if (!(rank > 0))
+        return 0;
+    return hop_lora_alpha(lora, block, target) / (lora->rslora ? sqrt(rank) : rank);
+}
+
+int32_t hop_lora_largest_rank(const struct hop_lora_config *lora, enum hop_target target)
+{
+    int32_t largest = hop_lora_rank(lora, 0, target);
+    for (int32_t block = 1; block < lora->blocks; block++)
+        if (hop_lora_rank(lora, block, target) > largest)
+            largest = hop_lora_rank(lora, block, target);
+    return largest;
+}
+
+struct hop_lora_config hop_lora_widened(const struct hop_lora_config *lora)
+{
+    struct hop_lora_config widened = *lora;
+    for (int32_t block = 0; block < lora->blocks; block++)
+        for (enum hop_target target = 0; target < HOP_TARGETS; target++)
+            widened.ranks[block][target] = (uint16_t)hop_lora_largest_rank(lora, target);
+    return widened;
+}
+
+bool hop_lora_difference(const struct hop_lora_config *a, const struct hop_lora_config *b,
+                         int32_t blocks, int32_t *block, enum hop_target *target)
+{
+    for (int32_t i = 0; i < blocks; i++) {
+        for (enum hop_target t = 0; t < HOP_TARGETS; t++) {
+            const bool ranks = hop_lora_rank(a, i, t) == hop_lora_rank(b, i, t);
+            if (ranks && !(fabs(hop_lora_scale(a, i, t) - hop_lora_scale(b, i, t)) > 0))
+                continue;
+            *block = i;
+            *target = t;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int64_t module_parameters(const struct hop_model_config *config, enum hop_target target,
+                                 int32_t rank)
+{
+    return rank * (hop_target_in(config, target) + hop_target_out(config, target));
+}
+
+int64_t hop_lora_parameters(const struct hop_model_config *config,
+                            const struct hop_lora_config *lora, int32_t lo, int32_t hi)
+{
+    int64_t total = 0;
+    for (int32_t block = lo; block < hi; block++)
+        for (enum hop_target target = 0; target < HOP_TARGETS; target++)
+            total += module_parameters(config, target, hop_lora_rank(lora, block, target));
+    return total;
+}
+
 int64_t hop_lora_block_parameters(const struct hop_model_config *config,
                                   const struct hop_lora_config *lora)
 {
     int64_t total = 0;
     for (enum hop_target target = 0; target < HOP_TARGETS; target++)
-        if (lora->targets[target])
-            total += lora->rank * (hop_target_in(config, target) + hop_target_out(config, target));
+        total += module_parameters(config, target, hop_lora_largest_rank(lora, target));
     return total;
 }
 
@@ -60,15 +145,25 @@ static size_t lay_out(const struct hop_model_config *config, const struct hop_lo
     size_t offset = 0, n = 0;
     for (int32_t block = lo; block < hi; block++) {
         for (enum hop_target target = 0; target < HOP_TARGETS; target++) {
-            if (!lora->targets[target])
+            const int32_t rank = hop_lora_rank(lora, block, target);
+            if (rank == 0)
                 continue;
-            offset = add_factor(&items[n++], block, target, HOP_LORA_A, lora->rank,
+            offset = add_factor(&items[n++], block, target, HOP_LORA_A, rank,
                                 hop_target_in(config, target), offset);
             offset = add_factor(&items[n++], block, target, HOP_LORA_B,
-                                hop_target_out(config, target), lora->rank, offset);
+                                hop_target_out(config, target), rank, offset);
         }
     }
     return offset;
+}
+
+size_t hop_lora_factors(const struct hop_lora_config *lora, int32_t lo, int32_t hi)
+{
+    size_t modules = 0;
+    for (int32_t block = lo; block < hi; block++)
+        for (enum hop_target target = 0; target < HOP_TARGETS; target++)
+            modules += hop_lora_rank(lora, block, target) > 0;
+    return 2 * modules;
 }
 
 hop_status hop_parameters_create(const struct hop_model_config *config,
@@ -77,8 +172,7 @@ hop_status hop_parameters_create(const struct hop_model_config *config,
 {
     struct hop_parameters made = {0};
     hop_status status;
-    const size_t blocks = hi > lo ? (size_t)(hi - lo) : 0;
-    made.count = 2 * blocks * (size_t)hop_lora_adapted(lora);
+    made.count = hop_lora_factors(lora, lo, hi);
     HOP_TRY_DONE(hop_calloc(&made.items, made.count, sizeof *made.items, err));
     made.total = lay_out(config, lora, lo, hi, made.items);
     HOP_TRY_DONE(hop_calloc_aligned(&made.values, made.total, sizeof(float), err));

@@ -6,13 +6,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <jansson.h>
+
 #include "base/error.h"
 #include "model/config.h"
 
+enum { HOP_MAX_RANK = 1024 };
+
+/* How deep a model may be whose blocks carry different adapters. */
+enum { HOP_LORA_BLOCKS = 128 };
+
+/* W x + scale * B (A x) on every adapted projection; scale = alpha / rank, or alpha / sqrt(rank).
+ *
+ * Most adapters are the same in every block and projection: then `blocks` is 0, and rank and alpha
+ * hold everywhere. Where modules differ, ranks and alphas hold instead. They are part of the struct
+ * so that a configuration stays a plain value, copied and compared without an owner. */
 struct hop_lora_config {
     int32_t rank;
-    double alpha;              /* scaling = alpha / rank */
-    bool targets[HOP_TARGETS]; /* which projections carry an adapter */
+    double alpha;
+    bool rslora;               /* scale = alpha / sqrt(rank) */
+    bool targets[HOP_TARGETS]; /* which projections carry an adapter in some block */
+    int32_t blocks;            /* rows of the tables; 0: the same everywhere */
+    uint16_t ranks[HOP_LORA_BLOCKS][HOP_TARGETS]; /* 0: no adapter */
+    double alphas[HOP_LORA_BLOCKS][HOP_TARGETS];
 };
 
 enum hop_factor { HOP_LORA_A, HOP_LORA_B };
@@ -34,8 +50,30 @@ struct hop_parameters {
     size_t total;
 };
 
-/* Number of projections of a block that carry an adapter. */
+/* "q_proj" to HOP_Q_PROJ. */
+bool hop_target_find(const char *name, size_t length, enum hop_target *out);
+
+/* Number of projections that carry an adapter in some block. */
 int32_t hop_lora_adapted(const struct hop_lora_config *lora);
+/* Of the adapter of one projection: 0 where there is none. */
+int32_t hop_lora_rank(const struct hop_lora_config *lora, int32_t block, enum hop_target target);
+double hop_lora_alpha(const struct hop_lora_config *lora, int32_t block, enum hop_target target);
+double hop_lora_scale(const struct hop_lora_config *lora, int32_t block, enum hop_target target);
+/* Largest rank a projection has in any block. */
+int32_t hop_lora_largest_rank(const struct hop_lora_config *lora, enum hop_target target);
+/* The configuration in which every block is like the largest: the bound that blocks are priced
+ * with before it is known which go where. */
+struct hop_lora_config hop_lora_widened(const struct hop_lora_config *lora);
+/* The first module of blocks [0, blocks) whose rank or scale is not the same in both; false when
+ * there is none. */
+bool hop_lora_difference(const struct hop_lora_config *a, const struct hop_lora_config *b,
+                         int32_t blocks, int32_t *block, enum hop_target *target);
+
+/* An object hop_lora_parse() reads back to the same configuration. NULL: out of memory. */
+json_t *hop_lora_json(const struct hop_lora_config *lora);
+/* HOP_INPUT when a number is out of range; `where` names the object in messages. */
+hop_status hop_lora_parse(const json_t *object, const char *where, struct hop_lora_config *out,
+                          struct hop_error *err);
 
 /* The same on every device and for every split: keys of random directions and wire names use it. */
 uint32_t hop_parameter_id(const struct hop_parameter *parameter);
@@ -47,7 +85,13 @@ hop_status hop_parameters_create(const struct hop_model_config *config,
                                  const struct hop_lora_config *lora, int32_t lo, int32_t hi,
                                  struct hop_parameters *out, struct hop_error *err);
 void hop_parameters_free(struct hop_parameters *parameters);
-/* Trainable parameters of one block. */
+/* Factor matrices of blocks [lo, hi): two for every module with an adapter. */
+size_t hop_lora_factors(const struct hop_lora_config *lora, int32_t lo, int32_t hi);
+/* Trainable parameters of blocks [lo, hi). */
+int64_t hop_lora_parameters(const struct hop_model_config *config,
+                            const struct hop_lora_config *lora, int32_t lo, int32_t hi);
+/* Of one block; of the largest, were every projection as large as it is in any block, where blocks
+ * differ. */
 int64_t hop_lora_block_parameters(const struct hop_model_config *config,
                                   const struct hop_lora_config *lora);
 

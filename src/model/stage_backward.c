@@ -20,9 +20,9 @@ struct pass {
     bool stops_here; /* nobody wants the gradient of h */
 };
 
-static void *gradient_or_null(const struct hop_stage *stage, enum hop_target target, size_t offset)
+static void *gradient_or_null(const struct pass *pass, enum hop_target target, size_t offset)
 {
-    return hop__stage_trains(stage, target) ? stage->gradients + offset : NULL;
+    return hop__stage_trains(pass->stage, pass->i, target) ? pass->stage->gradients + offset : NULL;
 }
 
 /* Backward of n projections of the same x from their dy; dx may be NULL. */
@@ -40,8 +40,8 @@ static hop_status project_back(const struct pass *pass, const void *x, enum hop_
             .lora = hop__stage_lora(stage, pass->run, pass->i, target, &loras[p]),
             .u = pass->kept.u[target],
             .dy = dy[p],
-            .da = gradient_or_null(stage, target, block->a[target]),
-            .db = gradient_or_null(stage, target, block->b[target])};
+            .da = gradient_or_null(pass, target, block->a[target]),
+            .db = gradient_or_null(pass, target, block->b[target])};
     }
     return stage->ops->project_backward(stage->backend, stage->config.dtype,
                                         (int64_t)pass->run->rows, x, projections, n, dx, err);
@@ -70,10 +70,10 @@ static hop_status norm_back(const struct pass *pass, enum hop_norm which, const 
         x, stage->blocks[pass->i].gains[which], rstd, pass->dnormed, pass->d, err);
 }
 
-static bool trains_any(const struct hop_stage *stage, enum hop_target first, enum hop_target last)
+static bool trains_any(const struct pass *pass, enum hop_target first, enum hop_target last)
 {
     for (enum hop_target target = first; target <= last; target++)
-        if (hop__stage_trains(stage, target))
+        if (hop__stage_trains(pass->stage, pass->i, target))
             return true;
     return false;
 }
@@ -86,7 +86,7 @@ static hop_status feed_forward_back(const struct pass *pass, struct hop_error *e
     void *const act = pass->work, *const dact = pass->work + n * stage->layout.element;
     const void *const dgate_up[] = {kept->gate, kept->up};
     const void *const d = pass->d;
-    if (hop__stage_trains(stage, HOP_DOWN_PROJ))
+    if (hop__stage_trains(stage, pass->i, HOP_DOWN_PROJ))
         HOP_TRY(stage->ops->swiglu_forward(stage->backend, stage->config.dtype, (int64_t)n,
                                            kept->gate, kept->up, act, err));
     HOP_TRY(project_back(pass, act, HOP_DOWN_PROJ, &d, 1, dact, err));
@@ -94,7 +94,7 @@ static hop_status feed_forward_back(const struct pass *pass, struct hop_error *e
     HOP_TRY(stage->ops->swiglu_backward(stage->backend, stage->config.dtype, (int64_t)n, kept->gate,
                                         kept->up, dact, kept->gate, kept->up, err));
     HOP_TRY(norm_again(pass, HOP_POST_ATTENTION_NORM, kept->mid,
-                       trains_any(stage, HOP_GATE_PROJ, HOP_UP_PROJ), err));
+                       trains_any(pass, HOP_GATE_PROJ, HOP_UP_PROJ), err));
     HOP_TRY(project_back(pass, kept->normed, HOP_GATE_PROJ, dgate_up, 2, pass->dnormed, err));
     return norm_back(pass, HOP_POST_ATTENTION_NORM, kept->mid, kept->rstd2, err);
 }
@@ -134,7 +134,7 @@ static hop_status attention_back(const struct pass *pass, struct hop_error *err)
     void *const dqkv[] = {pass->work, pass->work + q_bytes, pass->work + q_bytes + kv_bytes};
     const void *const dy[] = {dqkv[0], dqkv[1], dqkv[2]};
     const void *const d = pass->d;
-    const bool trains = trains_any(stage, HOP_Q_PROJ, HOP_V_PROJ);
+    const bool trains = trains_any(pass, HOP_Q_PROJ, HOP_V_PROJ);
     const bool deeper = trains || !pass->stops_here;
     HOP_TRY(project_back(pass, pass->kept.attention, HOP_O_PROJ, &d, 1,
                          deeper ? pass->dnormed : NULL, err));
@@ -202,7 +202,8 @@ static hop_status run_backward(struct hop_stage *stage, const struct hop_batch *
 {
     const size_t bytes = (size_t)batch->tokens * stage->layout.hidden * stage->layout.element;
     const bool wants_input = dinput && !stage->config.embed;
-    const bool trains = trains_any(stage, HOP_Q_PROJ, HOP_DOWN_PROJ) && stage->layout.blocks > 0;
+    const bool trains =
+        stage->config.gradient == HOP_GRADIENT_BACKPROP && stage->parameters.count > 0;
     const bool direct = wants_input && stage->ops->host_memory;
     void *const d = direct ? dinput : hop__scratch(stage, stage->layout.scratch.stream);
     struct hop__run run;

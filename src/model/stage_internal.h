@@ -19,7 +19,7 @@ struct hop__kept_layout {
     size_t mid;       /* (T, hidden) after the attention residual */
     size_t rstd2;     /* (T) */
     size_t gate, up;  /* (T, intermediate) */
-    size_t u[HOP_TARGETS]; /* (T, rank) of each adapted projection */
+    size_t u[HOP_TARGETS]; /* (T, rank) of each adapted projection; room for its largest rank */
     size_t bytes;
 };
 
@@ -115,7 +115,9 @@ void *hop__stage_kept_head(const struct hop_stage *stage, int32_t slot);
 /* NULL where the projection has no adapter; else fills *out. */
 const struct hop_lora *hop__stage_lora(const struct hop_stage *stage, const struct hop__run *run,
                                        size_t block, enum hop_target target, struct hop_lora *out);
-bool hop__stage_trains(const struct hop_stage *stage, enum hop_target target);
+bool hop__stage_trains(const struct hop_stage *stage, size_t block, enum hop_target target);
+/* Of the adapter of a projection of the stage's block-th block; 0: none. */
+int32_t hop__stage_rank(const struct hop_stage *stage, size_t block, enum hop_target target);
 
 /* The micro-batch once, or `copies` times one after the other. */
 hop_status hop__stage_run(struct hop_stage *stage, const struct hop_batch *batch, int32_t copies,

@@ -22,8 +22,7 @@ static size_t copies(const struct hop_stage_config *config)
 
 static size_t adapter_total(const struct hop_stage_config *config)
 {
-    return (size_t)(config->hi - config->lo) *
-           (size_t)hop_lora_block_parameters(&config->model, &config->lora);
+    return (size_t)hop_lora_parameters(&config->model, &config->lora, config->lo, config->hi);
 }
 
 /* Labels may repeat a row, but no more rows than tokens carry one. */
@@ -49,9 +48,10 @@ static void lay_out_kept(const struct hop_stage_config *config, struct hop__stag
     kept->rstd2 = reserve(&end, tokens * sizeof(float));
     kept->gate = reserve(&end, tokens * out->intermediate * element);
     kept->up = reserve(&end, tokens * out->intermediate * element);
-    for (int target = 0; target < HOP_TARGETS; target++)
-        if (config->lora.targets[target])
-            kept->u[target] = reserve(&end, tokens * (size_t)config->lora.rank * sizeof(float));
+    for (enum hop_target target = 0; target < HOP_TARGETS; target++) {
+        const size_t rank = (size_t)hop_lora_largest_rank(&config->lora, target);
+        kept->u[target] = reserve(&end, tokens * rank * sizeof(float));
+    }
     kept->bytes = end;
     out->kept_bytes = out->blocks * kept->bytes;
     out->kept_head = out->kept_bytes;

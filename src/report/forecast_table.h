@@ -15,7 +15,7 @@ struct hop_forecast_facts {
     int64_t block_parameters;   /* frozen, of one block */
     int64_t embed_parameters;   /* of the embedding, and of the head where it has its own */
     bool tied;                  /* embedding and head share them */
-    int64_t adapter_parameters; /* trained, of one block */
+    int64_t adapter_parameters; /* trained, of one block; of the largest where they differ */
     int32_t tokens, labels;     /* of a row, that times are priced at */
     double time_scale;          /* of emulated devices; 0: there are none */
 };

@@ -30,6 +30,10 @@ static hop_status record_evaluation(struct hop_coordinator *c,
     json_object_set_new(line, "epoch",
                         json_real((double)c->step / (double)c->loader.steps_per_epoch));
     json_object_set_new(line, "eval_seconds", json_real(evaluation->seconds));
+    const double rows = (double)evaluation->examples;
+    const double batches = ceil(rows / (double)hop_job_micro_batch_rows(&c->job));
+    json_object_set_new(line, "eval_samples_per_second", json_real(rows / evaluation->seconds));
+    json_object_set_new(line, "eval_steps_per_second", json_real(batches / evaluation->seconds));
     return hop_coordinator_record(c, line, err);
 }
 
@@ -125,11 +129,14 @@ static hop_status train_loop(struct hop_coordinator *c, struct hop_error *err)
 static void fill_progress(struct hop_coordinator *c)
 {
     c->progress.max_steps = c->steps;
-    c->progress.num_train_epochs = c->job.train.epochs;
-    c->progress.train_batch_size = c->job.train.batch_size;
+    c->progress.num_train_epochs =
+        (int64_t)ceil((double)c->steps / (double)c->loader.steps_per_epoch);
+    c->progress.train_batch_size = hop_job_micro_batch_rows(&c->job);
     c->progress.logging_steps = 1;
     c->progress.eval_steps = c->job.train.eval_every;
     c->progress.save_steps = c->job.train.save_every;
+    c->progress.parameters =
+        hop_model_parameters(&c->model) - hop_model_embed_parameters(&c->model);
     c->progress.seed = (uint64_t)c->job.train.seed;
 }
 
@@ -153,11 +160,10 @@ static void recall_history(struct hop_coordinator *c)
     size_t i;
     json_t *entry;
     bool evaluated = false;
+    if (!isnan(c->progress.last_loss))
+        c->final_loss = c->progress.last_loss;
     json_array_foreach(c->progress.log_history, i, entry)
     {
-        const json_t *const loss = json_object_get(entry, "loss");
-        if (loss)
-            c->final_loss = json_number_value(loss);
         if (!evaluated && json_object_get(entry, "eval_loss")) {
             recall_evaluation(entry, &c->before);
             evaluated = true;

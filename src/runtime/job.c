@@ -7,7 +7,7 @@
 #include "data/dataset.h"
 #include "io/file.h"
 #include "io/yaml.h"
-#include "model/adapter.h"
+#include "model/lora.h"
 #include "strategy/strategy.h"
 #include "text/chat.h"
 

@@ -29,12 +29,21 @@ static hop_status append_target(struct hop_string_list *targets, const char *nam
     return HOP_OK;
 }
 
-static hop_status adopt_adapter(struct hop_job *job, struct hop_error *err)
+hop_status hop_job_adapters(const struct hop_job *job, const struct hop_model_config *model,
+                            struct hop_lora_config *out, struct hop_error *err)
+{
+    return job->lora.init ? hop_adapter_config(job->lora.init, model, out, err)
+                          : hop_job_lora(job, out, err);
+}
+
+static hop_status adopt_adapter(struct hop_job *job, const struct hop_model_config *model,
+                                struct hop_error *err)
 {
     struct hop_lora_config lora;
     if (!job->lora.init)
         return HOP_OK;
-    HOP_TRY(hop_adapter_config(job->lora.init, &lora, err));
+    HOP_TRY(hop_adapter_warn(job->lora.init, err));
+    HOP_TRY(hop_adapter_config(job->lora.init, model, &lora, err));
     struct hop_string_list targets = {0};
     HOP_TRY(hop_calloc(&targets.items, HOP_TARGETS, sizeof *targets.items, err));
     for (size_t i = 0; i < job->lora.targets.count; i++)
@@ -98,7 +107,7 @@ hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config
         .limits = {.sequences = rows, .tokens = rows * tokens, .labels = rows * tokens},
         .probe_batch = probe_batch(job),
         .window = 4};
-    HOP_TRY(hop_job_lora(job, &workload.lora, err));
+    HOP_TRY(hop_job_adapters(job, model, &workload.lora, err));
     HOP_TRY(hop_job_dtype(job, model, &workload.dtype, err));
     return hop_cost_from_model(&workload, &job->cluster, out, err);
 }
@@ -146,7 +155,7 @@ static hop_status fill_facts(const struct hop_job *job, const struct hop_model_c
                              struct hop_forecast_facts *facts, struct hop_error *err)
 {
     struct hop_lora_config lora;
-    HOP_TRY(hop_job_lora(job, &lora, err));
+    HOP_TRY(hop_job_adapters(job, model, &lora, err));
     *facts = (struct hop_forecast_facts){
         .block_parameters = hop_model_block_parameters(model),
         .embed_parameters = hop_model_embed_parameters(model),
@@ -166,7 +175,7 @@ hop_status hop_problem_create(struct hop_job *job, struct hop_problem *out, stru
     *out = (struct hop_problem){0};
     HOP_TRY_DONE(hop_strategy_find(job->strategy, &out->strategy, err));
     HOP_TRY_DONE(hop_model_config_load(job->model, &model, err));
-    HOP_TRY_DONE(adopt_adapter(job, err));
+    HOP_TRY_DONE(adopt_adapter(job, &model, err));
     HOP_TRY_DONE(hop_job_cost(job, &model, &out->cost, err));
     HOP_TRY_DONE(fill_request(job, out, err));
     HOP_TRY_DONE(fill_facts(job, &model, &out->facts, err));

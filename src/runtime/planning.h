@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cluster/cost.h"
 #include "model/config.h"
+#include "model/lora.h"
 #include "report/forecast.h"
 #include "report/forecast_table.h"
 #include "runtime/job.h"
@@ -35,6 +36,10 @@ hop_status hop_job_forecast(const struct hop_job *job, const struct hop_problem 
 /* The plan alone. HOP_INFEASIBLE with the reason when nothing fits. */
 hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_error *err);
 
+/* What the job's modules carry: as lora.init says for this model where that is set, else as the
+ * job's own keys do. */
+hop_status hop_job_adapters(const struct hop_job *job, const struct hop_model_config *model,
+                            struct hop_lora_config *out, struct hop_error *err);
 /* A plan for the devices and blocks of the table, from a file. */
 hop_status hop_plan_read(const char *path, const struct hop_cost_table *cost, struct hop_plan *out,
                          struct hop_error *err);

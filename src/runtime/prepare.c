@@ -23,7 +23,6 @@ static hop_status load_job(struct hop_coordinator *c, struct hop_error *err)
     HOP_TRY_DONE(hop_coordinator_path(c, "config.yaml", &config, err));
     HOP_TRY_DONE(hop_coordinator_path(c, "plan.json", &plan, err));
     HOP_TRY_DONE(hop_job_load(config, NULL, 0, &c->job, err));
-    HOP_TRY_DONE(hop_job_lora(&c->job, &c->lora, err));
     HOP_TRY_DONE(hop_plan_load(plan, &c->job, &c->plan, err));
     HOP_TRY_DONE(hop_ranks_assign(&c->job.cluster, &c->plan, &c->ranks, err));
     if (c->ranks.count != c->transport->size)
@@ -48,6 +47,7 @@ static hop_status note_unused(const struct hop_coordinator *c, struct hop_error 
 static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
 {
     HOP_TRY(hop_model_config_load(c->job.model, &c->model, err));
+    HOP_TRY(hop_job_adapters(&c->job, &c->model, &c->lora, err));
     HOP_TRY(hop_weights_open(c->job.model, &c->model, &c->session.weights, err));
     HOP_TRY(note_unused(c, err));
     HOP_TRY(hop_job_dtype(&c->job, &c->model, &c->dtype, err));
@@ -183,16 +183,6 @@ static struct hop_batch_limits limits_of(const struct hop_coordinator *c)
     return limits;
 }
 
-static json_t *lora_json(const struct hop_lora_config *lora)
-{
-    json_t *const targets = json_array();
-    for (int t = 0; t < HOP_TARGETS; t++)
-        if (lora->targets[t])
-            json_array_append_new(targets, json_string(hop_target_names[t]));
-    return json_pack("{s:i, s:f, s:o}", "rank", (int)lora->rank, "alpha", lora->alpha, "targets",
-                     targets);
-}
-
 /* Devices of one machine have equal numbers: that of the first. */
 static int32_t machine_of(const struct hop_cluster *cluster, int32_t device)
 {
@@ -265,7 +255,7 @@ hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct
     json_t *const setup = json_pack(
         "{s:i, s:o, s:o, s:s, s:[i,i,i], s:I, s:f, s:f, s:f, s:I, s:i, s:i, s:i, s:o, s:o, s:o}", //
         "protocol", (int)HOP_PROTOCOL, "model", hop_model_config_json(&c->model), "lora",
-        lora_json(&c->lora), "dtype", hop_dtype_name(c->dtype), "limits", (int)limits.sequences,
+        hop_lora_json(&c->lora), "dtype", hop_dtype_name(c->dtype), "limits", (int)limits.sequences,
         (int)limits.tokens, (int)limits.labels, "seed", (json_int_t)c->job.train.seed, "epsilon",
         c->job.zo.epsilon, "weight_decay", c->job.train.weight_decay, "timeout",
         c->job.train.peer_timeout, "trace_steps", (json_int_t)c->job.train.trace_steps,

@@ -11,6 +11,7 @@
 #include "report/trace.h"
 #include "runtime/console.h"
 #include "runtime/planning.h"
+#include "train/results.h"
 
 /* metrics.jsonl */
 
@@ -57,36 +58,10 @@ done:
     return status;
 }
 
-static bool in_history(const char *key)
-{
-    static const char *const keys[] = {
-        "step",      "epoch",         "loss",          "learning_rate", "grad_norm",
-        "eval_loss", "eval_accuracy", "eval_macro_f1", "zo_grad_norm",  "eval_em0",
-        "eval_em1",  "eval_f1m",      "eval_f1a"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(key, keys[i]) == 0)
-            return true;
-    return false;
-}
-
-/* What the Trainer's log_history holds of a line. */
-static hop_status add_history(struct hop_coordinator *c, const json_t *line, struct hop_error *err)
-{
-    const char *key;
-    json_t *value, *const entry = json_object();
-    if (!c->progress.log_history)
-        c->progress.log_history = json_array();
-    json_object_foreach((json_t *)(uintptr_t)line, key, value) if (in_history(key))
-        json_object_set(entry, key, value);
-    if (!entry || json_array_append_new(c->progress.log_history, entry) != 0)
-        return hop_fail(err, HOP_MEMORY, "out of memory while keeping the history");
-    return HOP_OK;
-}
-
 /* Takes the reference. A line is flushed at once: it is what is left when a run is killed. */
 hop_status hop_coordinator_record(struct hop_coordinator *c, json_t *line, struct hop_error *err)
 {
-    hop_status status = add_history(c, line, err);
+    hop_status status = hop_trainer_state_log(&c->progress, line, err);
     char *const text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(line);
     if (status == HOP_OK && (!text || fprintf(c->metrics, "%s\n", text) < 0 || fflush(c->metrics)))
@@ -225,6 +200,18 @@ done:
     return status;
 }
 
+/* trainer_state.json and the result files, as the Trainer leaves them in its output folder. */
+static hop_status save_results(struct hop_coordinator *c, struct hop_error *err)
+{
+    const struct hop_train_totals totals = {
+        .seconds = c->seconds, .samples = c->samples, .steps = c->step - c->resumed};
+    c->progress.global_step = c->step;
+    HOP_TRY(hop_trainer_state_finish(&c->progress, &totals, err));
+    HOP_TRY(hop_trainer_state_save(c->directory, c->directory, &c->progress, c->state.adamw.steps,
+                                   err));
+    return hop_results_save(c->directory, &c->progress, err);
+}
+
 hop_status hop_coordinator_finish(struct hop_coordinator *c, struct hop_error *err)
 {
     const struct hop_command_message end = {.kind = HOP_COMMAND_END};
@@ -235,6 +222,7 @@ hop_status hop_coordinator_finish(struct hop_coordinator *c, struct hop_error *e
     if (c->mode == HOP_RUN_TRAIN) {
         HOP_TRY_DONE(save_trace(c, &timeline, err));
         HOP_TRY_DONE(save_summary(c, err));
+        HOP_TRY_DONE(save_results(c, err));
         HOP_TRY_DONE(hop_coordinator_warn_of_lateness(c, err));
     }
 done:

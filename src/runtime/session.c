@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "cluster/cluster.h"
 #include "io/json.h"
-#include "model/adapter.h"
+#include "model/lora.h"
 
 static const char where[] = "setup message";
 
@@ -20,23 +20,6 @@ static hop_status get_int32(const json_t *object, const char *key, int32_t *out,
         return hop_fail(err, HOP_PEER, "%s: %s: %lld is out of range", where, key,
                         (long long)value);
     *out = (int32_t)value;
-    return HOP_OK;
-}
-
-static hop_status read_lora(const json_t *object, struct hop_lora_config *out,
-                            struct hop_error *err)
-{
-    size_t i;
-    json_t *target;
-    HOP_TRY(get_int32(object, "rank", &out->rank, err));
-    HOP_TRY(hop_json_get_real(object, "alpha", where, 0, &out->alpha, err));
-    json_array_foreach(json_object_get(object, "targets"), i, target)
-    {
-        enum hop_target found;
-        if (json_is_string(target) &&
-            hop_target_find(json_string_value(target), json_string_length(target), &found))
-            out->targets[found] = true;
-    }
     return HOP_OK;
 }
 
@@ -218,7 +201,7 @@ static hop_status read_setup(struct hop_session *session, struct hop_error *err)
                         where, protocol, HOP_PROTOCOL);
     HOP_TRY(hop_model_config_parse(json_object_get(setup, "model"), where, &session->config.model,
                                    err));
-    HOP_TRY(read_lora(json_object_get(setup, "lora"), &session->config.lora, err));
+    HOP_TRY(hop_lora_parse(json_object_get(setup, "lora"), where, &session->config.lora, err));
     HOP_TRY(read_limits(json_object_get(setup, "limits"), &session->config.limits, err));
     HOP_TRY(read_numbers(session, err));
     HOP_TRY(read_devices(session, err));

@@ -11,7 +11,7 @@
 /* Where the parameters of block `block` begin. */
 static size_t offset_of(const struct hop_coordinator *c, int32_t block)
 {
-    return c->state.parameters.total / (size_t)c->model.blocks * (size_t)block;
+    return (size_t)hop_lora_parameters(&c->model, &c->lora, 0, block);
 }
 
 enum direction { INTO_TRANSFER, OUT_OF_TRANSFER };
@@ -104,7 +104,7 @@ hop_status hop_coordinator_initialise(struct hop_coordinator *c, struct hop_erro
         hop_console_note("no checkpoint in %s: starting at the beginning", c->directory);
     hop_parameters_initialise(&c->state.parameters, (uint64_t)c->job.train.seed);
     if (c->job.lora.init)
-        HOP_TRY(hop_adapter_load(c->job.lora.init, &c->model, &c->state.parameters, err));
+        HOP_TRY(hop_adapter_load(c->job.lora.init, &c->model, &c->lora, &c->state.parameters, err));
     return HOP_OK;
 }
 

@@ -57,16 +57,16 @@ static int32_t schedule_for(const struct hop_coordinator *c, int64_t step, int32
  * block, so that the norm has the same bits for every split. */
 static void place_squares(struct hop_coordinator *c, int32_t device, const struct hop_pass *pass)
 {
-    const size_t per_block = c->state.parameters.count / (size_t)c->model.blocks;
     int32_t at = 0;
     for (int32_t p = 0; p < c->plan.part_count; p++) {
         const struct hop_part *const part = &c->plan.parts[p];
         if (part->device != device || part->gradient == HOP_GRADIENT_NONE)
             continue;
-        const size_t n = per_block * (size_t)(part->hi - part->lo);
+        const size_t first = hop_lora_factors(&c->lora, 0, part->lo);
+        const size_t n = hop_lora_factors(&c->lora, part->lo, part->hi);
         if (at + (int32_t)n > pass->squares)
             return;
-        memcpy(c->squares + per_block * (size_t)part->lo, pass->square + at, n * sizeof(double));
+        memcpy(c->squares + first, pass->square + at, n * sizeof(double));
         at += (int32_t)n;
     }
 }

@@ -27,23 +27,6 @@ static hop_status save_optimizer(const char *directory, const struct hop_paramet
     return status;
 }
 
-static hop_status save_state(const char *directory, const struct hop_trainer_state *state,
-                             int64_t optimizer_steps, struct hop_error *err)
-{
-    char *path = NULL;
-    json_t *object = NULL;
-    hop_status status;
-    HOP_TRY_DONE(hop_path_join(directory, "trainer_state.json", &path, err));
-    object = hop_trainer_state_json(state, optimizer_steps);
-    if (!object)
-        HOP_TRY_DONE(hop_fail(err, HOP_MEMORY, "%s: out of memory", path));
-    HOP_TRY_DONE(hop_json_save(path, object, err));
-done:
-    json_decref(object);
-    free(path);
-    return status;
-}
-
 /* Renames are durable only when the folder that holds the names is. */
 static void sync_folder(const char *path)
 {
@@ -95,7 +78,8 @@ hop_status hop_checkpoint_save(const char *run, const struct hop_trainer_state *
     HOP_TRY_DONE(hop_string_printf(&temporary, err, "%s.tmp", hop_string_text(&path)));
     HOP_TRY_DONE(hop_adapter_save(hop_string_text(&temporary), lora, parameters, base, err));
     HOP_TRY_DONE(save_optimizer(hop_string_text(&temporary), parameters, adamw, err));
-    HOP_TRY_DONE(save_state(hop_string_text(&temporary), state, adamw->steps, err));
+    HOP_TRY_DONE(
+        hop_trainer_state_save(hop_string_text(&temporary), run, state, adamw->steps, err));
     HOP_TRY_DONE(publish(run, hop_string_text(&temporary), hop_string_text(&path), err));
 done:
     hop_string_free(&path);
@@ -150,25 +134,46 @@ hop_status hop_checkpoint_latest(const char *run, char **out, struct hop_error *
     return HOP_OK;
 }
 
-static hop_status check_lora(const char *path, const struct hop_lora_config *expected,
-                             struct hop_error *err)
+/* The keys of a job that say what every module has. */
+static hop_status check_common(const char *path, const struct hop_lora_config *found,
+                               const struct hop_lora_config *expected, struct hop_error *err)
 {
-    struct hop_lora_config found;
-    HOP_TRY(hop_adapter_config(path, &found, err));
-    if (found.rank != expected->rank)
+    if (found->rank != expected->rank)
         return hop_fail(err, HOP_INPUT,
                         "%s: the adapter has rank %d, the job asks for lora.rank %d", path,
-                        found.rank, expected->rank);
-    if (fabs(found.alpha - expected->alpha) > 0)
+                        found->rank, expected->rank);
+    if (fabs(found->alpha - expected->alpha) > 0)
         return hop_fail(err, HOP_INPUT,
                         "%s: the adapter has alpha %g, the job asks for lora.alpha %g", path,
-                        found.alpha, expected->alpha);
+                        found->alpha, expected->alpha);
+    if (found->rslora != expected->rslora)
+        return hop_fail(err, HOP_INPUT, "%s: the adapter %s rank-stabilised, the job's %s", path,
+                        found->rslora ? "is" : "is not", expected->rslora ? "is" : "is not");
     for (int target = 0; target < HOP_TARGETS; target++)
-        if (found.targets[target] != expected->targets[target])
+        if (found->targets[target] != expected->targets[target])
             return hop_fail(err, HOP_INPUT, "%s: the adapter %s %s, the job's lora.targets %s",
-                            path, found.targets[target] ? "has" : "lacks", hop_target_names[target],
+                            path, found->targets[target] ? "has" : "lacks",
+                            hop_target_names[target],
                             expected->targets[target] ? "list it" : "do not");
     return HOP_OK;
+}
+
+static hop_status check_lora(const char *path, const struct hop_model_config *model,
+                             const struct hop_lora_config *expected, struct hop_error *err)
+{
+    struct hop_lora_config found;
+    int32_t block;
+    enum hop_target target;
+    HOP_TRY(hop_adapter_config(path, model, &found, err));
+    HOP_TRY(check_common(path, &found, expected, err));
+    if (!hop_lora_difference(&found, expected, model->blocks, &block, &target))
+        return HOP_OK;
+    return hop_fail(err, HOP_INPUT,
+                    "%s: %s of block %d has rank %d and scale %g, the job asks for rank %d and "
+                    "scale %g",
+                    path, hop_target_names[target], block, hop_lora_rank(&found, block, target),
+                    hop_lora_scale(&found, block, target), hop_lora_rank(expected, block, target),
+                    hop_lora_scale(expected, block, target));
 }
 
 static hop_status load_state(const char *directory, struct hop_trainer_state *state,
@@ -211,9 +216,9 @@ hop_status hop_checkpoint_load(const char *path, const struct hop_model_config *
     struct hop_trainer_state loaded = hop_trainer_state_default();
     int64_t optimizer_steps = 0;
     hop_status status;
-    HOP_TRY_DONE(check_lora(path, lora, err));
+    HOP_TRY_DONE(check_lora(path, config, lora, err));
     HOP_TRY_DONE(load_state(path, &loaded, &optimizer_steps, err));
-    HOP_TRY_DONE(hop_adapter_load(path, config, parameters, err));
+    HOP_TRY_DONE(hop_adapter_load(path, config, lora, parameters, err));
     HOP_TRY_DONE(load_optimizer(path, parameters, adamw, err));
     adamw->steps = optimizer_steps;
     *state = loaded;

@@ -2,7 +2,8 @@
  *
  *     RUN/checkpoint-N/adapter_model.safetensors, adapter_config.json   loadable by PEFT
  *                      optimizer.safetensors    NAME.exp_avg and NAME.exp_avg_sq for each adapter
- * tensor NAME trainer_state.json       the Trainer's fields, and ours under "hybridop"
+ *                                               tensor NAME
+ *                      trainer_state.json       the Trainer's fields, and ours under "hybridop"
  *
  * A checkpoint is written to RUN/checkpoint-N.tmp and renamed when complete, so a folder without
  * the ending is always whole. Nothing is ever deleted: a checkpoint of the same number that was

@@ -5,11 +5,13 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/string.h"
+#include "io/file.h"
 #include "io/json.h"
 
 struct hop_trainer_state hop_trainer_state_default(void)
 {
-    return (struct hop_trainer_state){.best_metric = NAN};
+    return (struct hop_trainer_state){.best_metric = NAN, .last_loss = NAN};
 }
 
 void hop_trainer_state_free(struct hop_trainer_state *state)
@@ -28,10 +30,9 @@ static json_t *control_json(const struct hop_trainer_state *state)
                      1, "should_training_stop", stop, "attributes");
 }
 
-static json_t *best_checkpoint_json(const struct hop_trainer_state *state)
+static json_t *real_or_null(double value)
 {
-    return state->best_step > 0 ? json_sprintf("checkpoint-%lld", (long long)state->best_step)
-                                : json_null();
+    return isnan(value) ? json_null() : json_real(value);
 }
 
 static json_t *history_json(const struct hop_trainer_state *state)
@@ -42,29 +43,71 @@ static json_t *history_json(const struct hop_trainer_state *state)
 /* The seed is text: JSON readers may hold numbers as doubles. */
 static json_t *own_json(const struct hop_trainer_state *state, int64_t optimizer_steps)
 {
-    return json_pack("{s:I, s:I, s:o}", "evaluations_without_gain",
-                     (json_int_t)state->evaluations_without_gain, "optimizer_steps",
+    return json_pack("{s:I, s:o, s:f, s:I, s:o}", "evaluations_without_gain",
+                     (json_int_t)state->evaluations_without_gain, "last_loss",
+                     real_or_null(state->last_loss), "loss_sum", state->loss_sum, "optimizer_steps",
                      (json_int_t)optimizer_steps, "seed",
                      json_sprintf("%llu", (unsigned long long)state->seed));
 }
 
-json_t *hop_trainer_state_json(const struct hop_trainer_state *state, int64_t optimizer_steps)
+double hop_trainer_state_flos(const struct hop_trainer_state *state)
+{
+    return 6 * (double)state->input_tokens * (double)state->parameters;
+}
+
+json_t *hop_trainer_state_json(const struct hop_trainer_state *state, int64_t optimizer_steps,
+                               const char *best_checkpoint)
 {
     return json_pack(
-        "{s:o, s:o, s:o, s:f, s:I, s:I, s:o, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:o, "
-        "s:f, "
-        "s:I, s:n, s:n}",
+        "{s:o, s:o, s:s?, s:f, s:I, s:I, s:o, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:o, "
+        "s:f, s:I, s:n, s:n}",
         "best_global_step", state->best_step > 0 ? json_integer(state->best_step) : json_null(),
-        "best_metric", isnan(state->best_metric) ? json_null() : json_real(state->best_metric),
-        "best_model_checkpoint", best_checkpoint_json(state), "epoch", state->epoch, "eval_steps",
-        (json_int_t)state->eval_steps, "global_step", (json_int_t)state->global_step, "hybridop",
-        own_json(state, optimizer_steps), "is_hyper_param_search", 0, "is_local_process_zero", 1,
-        "is_world_process_zero", 1, "log_history", history_json(state), "logging_steps",
-        (json_int_t)state->logging_steps, "max_steps", (json_int_t)state->max_steps,
-        "num_input_tokens_seen", (json_int_t)state->input_tokens, "num_train_epochs",
-        (json_int_t)state->num_train_epochs, "save_steps", (json_int_t)state->save_steps,
-        "stateful_callbacks", control_json(state), "total_flos", 0.0, "train_batch_size",
+        "best_metric", real_or_null(state->best_metric), "best_model_checkpoint", best_checkpoint,
+        "epoch", state->epoch, "eval_steps", (json_int_t)state->eval_steps, "global_step",
+        (json_int_t)state->global_step, "hybridop", own_json(state, optimizer_steps),
+        "is_hyper_param_search", 0, "is_local_process_zero", 1, "is_world_process_zero", 1,
+        "log_history", history_json(state), "logging_steps", (json_int_t)state->logging_steps,
+        "max_steps", (json_int_t)state->max_steps, "num_input_tokens_seen",
+        (json_int_t)state->input_tokens, "num_train_epochs", (json_int_t)state->num_train_epochs,
+        "save_steps", (json_int_t)state->save_steps, "stateful_callbacks", control_json(state),
+        "total_flos", hop_trainer_state_flos(state), "train_batch_size",
         (json_int_t)state->train_batch_size, "trial_name", "trial_params");
+}
+
+/* *out = malloc'ed path of the best checkpoint, NULL when there is none. */
+static hop_status best_checkpoint(const char *run, const struct hop_trainer_state *state,
+                                  char **out, struct hop_error *err)
+{
+    struct hop_string path = {0};
+    *out = NULL;
+    if (state->best_step <= 0)
+        return HOP_OK;
+    HOP_TRY(hop_string_printf(&path, err, "%s/checkpoint-%lld", run, (long long)state->best_step));
+    if (state->best_step == state->global_step || hop_file_exists(hop_string_text(&path)))
+        *out = path.data;
+    else
+        hop_string_free(&path);
+    return HOP_OK;
+}
+
+hop_status hop_trainer_state_save(const char *directory, const char *run,
+                                  const struct hop_trainer_state *state, int64_t optimizer_steps,
+                                  struct hop_error *err)
+{
+    char *path = NULL, *best = NULL;
+    json_t *object = NULL;
+    hop_status status;
+    HOP_TRY_DONE(hop_path_join(directory, "trainer_state.json", &path, err));
+    HOP_TRY_DONE(best_checkpoint(run, state, &best, err));
+    object = hop_trainer_state_json(state, optimizer_steps, best);
+    if (!object)
+        HOP_TRY_DONE(hop_fail(err, HOP_MEMORY, "%s: out of memory", path));
+    HOP_TRY_DONE(hop_json_save(path, object, err));
+done:
+    json_decref(object);
+    free(best);
+    free(path);
+    return status;
 }
 
 static hop_status read_own(const json_t *object, const char *where, struct hop_trainer_state *state,
@@ -79,6 +122,8 @@ static hop_status read_own(const json_t *object, const char *where, struct hop_t
                              &state->evaluations_without_gain, err));
     HOP_TRY(
         hop_json_get_int(own, "optimizer_steps", where, state->global_step, optimizer_steps, err));
+    HOP_TRY(hop_json_get_real(own, "last_loss", where, NAN, &state->last_loss, err));
+    HOP_TRY(hop_json_get_real(own, "loss_sum", where, 0, &state->loss_sum, err));
     HOP_TRY(hop_json_get_string(own, "seed", where, "0", &seed, err));
     if (*optimizer_steps < 0)
         return hop_fail(err, HOP_INPUT, "%s: \"optimizer_steps\" is negative", where);

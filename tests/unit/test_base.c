@@ -176,6 +176,27 @@ static void test_all_halves(void **state)
     }
 }
 
+static void test_f16_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 1 << 16; i++) {
+        const float value = hop_f16_to_f32((uint16_t)i);
+        const uint16_t back = hop_f16_from_f32(value);
+        if (isnan(value) ? !isnan(hop_f16_to_f32(back)) : back != i)
+            fail_msg("f16 %04x: came back as %04x", i, back);
+        if ((i & 0x7fff) >= 0x7bff)
+            continue;
+        const uint16_t even = (uint16_t)(i + (i & 1)), up = (uint16_t)(i + 1);
+        const float middle = (value + hop_f16_to_f32(up)) / 2;
+        if (hop_f16_from_f32(nextafterf(middle, value)) != i || hop_f16_from_f32(middle) != even ||
+            hop_f16_from_f32(nextafterf(middle, 2 * middle)) != up)
+            fail_msg("f16 %04x is rounded wrongly", i);
+    }
+    assert_int_equal(hop_f16_from_f32(65519.996f), 0x7bff);
+    assert_int_equal(hop_f16_from_f32(-65520.0f), 0xfc00);
+    assert_int_equal(hop_f16_from_f32(INFINITY), 0x7c00);
+}
+
 static void test_all_bf16(void **state)
 {
     (void)state;
@@ -323,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_shuffle_is_a_permutation),
         cmocka_unit_test(test_shuffle_is_fair),
         cmocka_unit_test(test_all_halves),
+        cmocka_unit_test(test_f16_rounds_to_nearest_even),
         cmocka_unit_test(test_all_bf16),
         cmocka_unit_test(test_bf16_rounds_to_nearest_even),
         cmocka_unit_test(test_convert),

@@ -78,15 +78,15 @@ static void test_round_trip(void **state)
     for (size_t i = 0; i < saved.total; i++)
         saved.values[i] = (float)i * 0.25f - 3;
     assert_ok(hop_adapter_save(folder, &lora, &saved, "some/base", &err));
-    assert_ok(hop_adapter_config(folder, &read, &err));
+    assert_ok(hop_adapter_config(folder, &config, &read, &err));
     assert_int_equal(read.rank, 3);
     assert_close(read.alpha, 7.5, 0);
     assert_memory_equal(read.targets, lora.targets, sizeof lora.targets);
     assert_ok(hop_parameters_create(&config, &lora, 0, 3, &loaded, &err));
-    assert_ok(hop_adapter_load(folder, &config, &loaded, &err));
+    assert_ok(hop_adapter_load(folder, &config, &lora, &loaded, &err));
     assert_memory_equal(loaded.values, saved.values, saved.total * sizeof(float));
     assert_ok(hop_parameters_create(&config, &lora, 2, 3, &part, &err));
-    assert_ok(hop_adapter_load(folder, &config, &part, &err));
+    assert_ok(hop_adapter_load(folder, &config, &lora, &part, &err));
     assert_memory_equal(part.values, saved.values + saved.total - part.total,
                         part.total * sizeof(float));
     hop_parameters_free(&saved);
@@ -108,15 +108,15 @@ static void test_load_mismatch(void **state)
     assert_ok(hop_adapter_save(folder, &lora, &saved, NULL, &err));
     lora.rank = 4;
     assert_ok(hop_parameters_create(&config, &lora, 0, 3, &other, &err));
-    assert_fails(hop_adapter_load(folder, &config, &other, &err), HOP_INPUT,
+    assert_fails(hop_adapter_load(folder, &config, &lora, &other, &err), HOP_INPUT,
                  "layers.0.self_attn.q_proj.lora_A");
     hop_parameters_free(&other);
     config.blocks = 2;
-    assert_fails(hop_adapter_load(folder, &config, &saved, &err), HOP_INPUT, "layers.2.");
+    assert_fails(hop_adapter_load(folder, &config, &lora, &saved, &err), HOP_INPUT, "layers.2.");
     config.blocks = 4;
     lora.rank = 3;
     assert_ok(hop_parameters_create(&config, &lora, 0, 4, &other, &err));
-    assert_fails(hop_adapter_load(folder, &config, &other, &err), HOP_INPUT, "layers.3.");
+    assert_fails(hop_adapter_load(folder, &config, &lora, &other, &err), HOP_INPUT, "layers.3.");
     hop_parameters_free(&other);
     hop_parameters_free(&saved);
     support_folder_remove(folder);
@@ -128,7 +128,8 @@ static hop_status read_config(const char *text, struct hop_lora_config *out)
     support_folder(folder, sizeof folder);
     snprintf(path, sizeof path, "%s/adapter_config.json", folder);
     assert_ok(hop_file_write(path, text, strlen(text), &err));
-    const hop_status status = hop_adapter_config(folder, out, &err);
+    const struct hop_model_config model = support_tiny_config();
+    const hop_status status = hop_adapter_config(folder, &model, out, &err);
     support_folder_remove(folder);
     return status;
 }
@@ -145,11 +146,8 @@ static void test_config_texts(void **state)
     assert_fails(read_config("{\"target_modules\": [\"q_proj\"], " extra "}", &c),                 \
                  HOP_UNSUPPORTED, word)
     REFUSED("\"use_dora\": true", "use_dora");
-    REFUSED("\"use_rslora\": true", "use_rslora");
-    REFUSED("\"rank_pattern\": {\"q_proj\": 4}", "rank_pattern");
     REFUSED("\"modules_to_save\": [\"lm_head\"]", "modules_to_save");
     REFUSED("\"bias\": \"all\"", "bias");
-    REFUSED("\"layers_to_transform\": 0", "layers_to_transform");
     REFUSED("\"peft_type\": \"IA3\"", "IA3");
     REFUSED("\"init_lora_weights\": \"pissa\"", "pissa");
 #undef REFUSED
@@ -162,19 +160,20 @@ static void test_config_texts(void **state)
 static void test_real_configs(void **state)
 {
     (void)state;
+    const struct hop_model_config model = support_tiny_config();
     struct hop_lora_config c;
     char folder[512];
     strcpy(folder, support_data("formats/hf_checkpoint_llama8b"));
-    assert_ok(hop_adapter_config(folder, &c, &err));
+    assert_ok(hop_adapter_config(folder, &model, &c, &err));
     assert_int_equal(c.rank, 16);
     assert_int_equal(hop_lora_adapted(&c), 7);
     strcpy(folder, support_data("formats/hf_checkpoint_tinyllama"));
-    assert_ok(hop_adapter_config(folder, &c, &err));
+    assert_ok(hop_adapter_config(folder, &model, &c, &err));
     assert_int_equal(c.rank, 8);
     assert_close(c.alpha, 32, 0);
     assert_true(c.targets[HOP_Q_PROJ] && c.targets[HOP_V_PROJ]);
     strcpy(folder, support_data("formats/peft_0.18.1"));
-    assert_fails(hop_adapter_config(folder, &c, &err), HOP_UNSUPPORTED, "fan_in_fan_out");
+    assert_fails(hop_adapter_config(folder, &model, &c, &err), HOP_UNSUPPORTED, "fan_in_fan_out");
 }
 
 /* Loading PyTorch's file and writing it again gives the same file, byte for byte. */
@@ -189,9 +188,9 @@ static void test_real_adapter(void **state)
     strcpy(directory, support_data("models/stories260K"));
     assert_ok(hop_model_config_load(directory, &model, &err));
     strcpy(directory, support_data("lora/init"));
-    assert_ok(hop_adapter_config(directory, &lora, &err));
+    assert_ok(hop_adapter_config(directory, &model, &lora, &err));
     assert_ok(hop_parameters_create(&model, &lora, 0, model.blocks, &p, &err));
-    assert_ok(hop_adapter_load(directory, &model, &p, &err));
+    assert_ok(hop_adapter_load(directory, &model, &lora, &p, &err));
     support_folder(folder, sizeof folder);
     assert_ok(hop_adapter_save(folder, &lora, &p, "stories260K", &err));
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);

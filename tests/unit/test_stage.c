@@ -122,7 +122,7 @@ static void oracle_open(struct oracle *o)
     o->json = support_json(support_data("lora/oracle.json"));
     assert_ok(hop_model_config_load(directory, &o->model, &err));
     assert_ok(hop_weights_open(directory, &o->model, &o->weights, &err));
-    assert_ok(hop_adapter_config(o->init, &o->lora, &err));
+    assert_ok(hop_adapter_config(o->init, &o->model, &o->lora, &err));
     support_batch_begin(&o->b);
     json_array_foreach(json_object_get(o->json, "batch"), i, row)
     {
@@ -164,7 +164,7 @@ static void compare_final(struct oracle *o, const struct hop_parameters *p, cons
     double worst = 0;
     char worst_name[HOP_TENSOR_NAME] = "";
     assert_ok(hop_parameters_create(&o->model, &o->lora, 0, o->model.blocks, &expected, &err));
-    assert_ok(hop_adapter_load(o->final, &o->model, &expected, &err));
+    assert_ok(hop_adapter_load(o->final, &o->model, &o->lora, &expected, &err));
     for (size_t i = 0; i < p->count; i++) {
         const struct hop_parameter *const item = &p->items[i];
         const double error =
@@ -195,7 +195,7 @@ static void oracle_steps(struct oracle *o, const struct hop_ops *ops)
     options.weight_decay = 0.01;
     support_stage_open(&s, ops, o->weights, &config);
     struct hop_parameters *const p = hop_stage_parameters(s.stage);
-    assert_ok(hop_adapter_load(o->init, &o->model, p, &err));
+    assert_ok(hop_adapter_load(o->init, &o->model, &o->lora, p, &err));
     assert_ok(hop_adamw_create(p->total, &adamw, &err));
     for (size_t step = 0; step < json_array_size(steps); step++) {
         const json_t *const expected = json_array_get(steps, step);

@@ -13,6 +13,7 @@
 #include "train/checkpoint.h"
 #include "train/clip.h"
 #include "train/learning_rate.h"
+#include "train/results.h"
 #include "train/zo.h"
 
 static struct hop_error err;
@@ -337,31 +338,250 @@ static void test_checkpoint_crash(void **state)
     support_folder_remove(folder);
 }
 
-/* The Trainer's own files can be read, and ours hold all the keys they do. */
+static const char *const observed[] = {"formats/hf_checkpoint_tinyllama/trainer_state.json",
+                                       "formats/hf_checkpoint_llama8b/trainer_state.json"};
+
+/* Every key of `part` is in `whole`, in sorted order there. */
+static void assert_keys(const char *what, const json_t *part, const json_t *whole)
+{
+    const char *key, *before = "";
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)part, key, value)
+    {
+        if (!json_object_get(whole, key))
+            fail_msg("%s: %s is missing", what, key);
+    }
+    json_object_foreach((json_t *)(uintptr_t)whole, key, value)
+    {
+        if (strcmp(before, key) >= 0)
+            fail_msg("%s: %s is not in order", what, key);
+        before = key;
+    }
+}
+
+/* The Trainer's own files can be read; ours hold all the keys they do and no other but one. */
 static void test_trainer_state(void **state)
 {
     (void)state;
-    static const char name[] = "formats/hf_checkpoint_tinyllama/trainer_state.json";
-    json_t *const file = support_json(support_data(name));
+    json_t *const file = support_json(support_data(observed[0]));
     struct hop_trainer_state s;
     int64_t steps;
-    const char *key;
-    json_t *value;
-    assert_ok(hop_trainer_state_parse(file, name, &s, &steps, &err));
+    assert_ok(hop_trainer_state_parse(file, observed[0], &s, &steps, &err));
     assert_int_equal(s.global_step, 2800);
     assert_int_equal(steps, 2800);
     assert_int_equal(s.best_step, 2800);
     assert_close(s.best_metric, 1.1219322681427002, 0);
-    json_t *const ours = hop_trainer_state_json(&s, steps);
+    json_t *const ours = hop_trainer_state_json(&s, steps, "./results/checkpoint-2800");
     assert_non_null(ours);
-    json_object_foreach(file, key, value)
-    {
-        if (!json_object_get(ours, key))
-            fail_msg("%s is missing", key);
-    }
+    assert_keys("observed", file, ours);
+    json_object_del(ours, "hybridop");
+    assert_keys("ours", ours, file);
+    json_t *const older = support_json(support_data(observed[1]));
+    assert_keys("older", older, ours);
+    static const char *const same[] = {
+        "best_global_step", "best_metric", "best_model_checkpoint", "epoch",
+        "eval_steps",       "global_step", "log_history",           "logging_steps",
+        "max_steps",        "save_steps",  "num_train_epochs",      "trial_params",
+        "train_batch_size", "trial_name",  "is_hyper_param_search"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (!json_equal(json_object_get(ours, same[i]), json_object_get(file, same[i])))
+            fail_msg("%s is another", same[i]);
+    json_decref(older);
     json_decref(ours);
     json_decref(file);
     hop_trainer_state_free(&s);
+}
+
+/* One of the observed files came through a machine that ends lines with \r\n. */
+static void assert_same_text(const struct hop_map *ours, const struct hop_map *theirs)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < theirs->size; i++) {
+        if (theirs->data[i] == '\r')
+            continue;
+        if (at >= ours->size || ours->data[at] != theirs->data[i])
+            fail_msg("the text differs from byte %zu on", i);
+        at++;
+    }
+    assert_int_equal(at, ours->size);
+}
+
+/* What is read and written again is the same text: indent, order, digits, the last line break. */
+static void test_trainer_text(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        char folder[64], path[128], source[512];
+        struct hop_map theirs, ours;
+        snprintf(source, sizeof source, "%s", support_data(observed[i]));
+        json_t *const file = support_json(source);
+        support_folder(folder, sizeof folder);
+        snprintf(path, sizeof path, "%s/trainer_state.json", folder);
+        assert_ok(hop_json_save(path, file, &err));
+        assert_ok(hop_map_open(source, &theirs, &err));
+        assert_ok(hop_map_open(path, &ours, &err));
+        assert_same_text(&ours, &theirs);
+        hop_map_close(&theirs);
+        hop_map_close(&ours);
+        json_decref(file);
+        support_folder_remove(folder);
+    }
+}
+
+static void log_line(struct hop_trainer_state *s, json_t *line)
+{
+    assert_non_null(line);
+    assert_ok(hop_trainer_state_log(s, line, &err));
+    json_decref(line);
+}
+
+/* Two steps and an evaluation, as a run records them. */
+static void log_run(struct hop_trainer_state *s)
+{
+    *s = hop_trainer_state_default();
+    s->input_tokens = 1000;
+    s->parameters = 50;
+    log_line(s, json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "step", 1, "epoch", 0.5, "loss",
+                          2.00004999, "learning_rate", 1e-4, "grad_norm", 0.123456789,
+                          "tokens_per_second", 1.0));
+    log_line(s, json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "step", 2, "epoch", 1.0, "loss",
+                          1.00015001, "learning_rate", 5e-5, "grad_norm", 0.5, "seconds", 2.0));
+    log_line(s,
+             json_pack("{s:f, s:f, s:i, s:f, s:f, s:f, s:f}", "eval_loss", 1.23456789,
+                       "eval_accuracy", 0.98765, "step", 2, "epoch", 1.0, "eval_seconds", 3.00006,
+                       "eval_samples_per_second", 12.34567, "eval_steps_per_second", 1.5));
+    s->global_step = 2;
+    s->epoch = 1;
+}
+
+/* Entries have the keys of the observed files, and the Trainer's number of decimals. */
+static void test_history(void **state)
+{
+    (void)state;
+    struct hop_trainer_state s;
+    json_t *const older = support_json(support_data(observed[1]));
+    json_t *const newer = support_json(support_data(observed[0]));
+    log_run(&s);
+    const json_t *const training = json_array_get(s.log_history, 0);
+    assert_keys("training", json_array_get(json_object_get(older, "log_history"), 0), training);
+    assert_int_equal(json_object_size(training), 5);
+    assert_close(json_number_value(json_object_get(training, "loss")), 2.0, 0);
+    assert_close(json_number_value(json_object_get(training, "grad_norm")), 0.123456789, 0);
+    assert_close(json_number_value(json_object_get(json_array_get(s.log_history, 1), "loss")),
+                 1.0002, 0);
+    const json_t *const evaluation = json_array_get(s.log_history, 2);
+    const json_t *const last = json_array_get(json_object_get(newer, "log_history"), 199);
+    json_t *const theirs = json_copy((json_t *)(uintptr_t)last);
+    json_object_del(theirs, "eval_mean_token_accuracy");
+    json_object_del(theirs, "eval_num_tokens");
+    assert_keys("evaluation", theirs, evaluation);
+    assert_int_equal(json_object_size(evaluation), json_object_size(theirs) + 1);
+    assert_close(json_number_value(json_object_get(evaluation, "eval_runtime")), 3.0001, 0);
+    assert_close(json_number_value(json_object_get(evaluation, "eval_samples_per_second")), 12.346,
+                 0);
+    assert_close(json_number_value(json_object_get(evaluation, "eval_loss")), 1.23456789, 0);
+    assert_close(s.last_loss, 1.00015001, 0);
+    json_decref(theirs);
+    json_decref(older);
+    json_decref(newer);
+    hop_trainer_state_free(&s);
+}
+
+static void test_results(void **state)
+{
+    (void)state;
+    static const char expected[] =
+        "{\n  \"epoch\": 1.0,\n  \"eval_accuracy\": 0.98765,\n  \"eval_loss\": 1.23456789,\n  "
+        "\"eval_runtime\": 3.0001,\n  \"eval_samples_per_second\": 12.346,\n  "
+        "\"eval_steps_per_second\": 1.5,\n  \"total_flos\": 300000.0,\n  \"train_loss\": "
+        "1.5001,\n  \"train_runtime\": 4.0,\n  \"train_samples_per_second\": 2.5,\n  "
+        "\"train_steps_per_second\": 0.5\n}\n";
+    const struct hop_train_totals totals = {.seconds = 4, .samples = 10, .steps = 2};
+    struct hop_trainer_state s;
+    struct hop_map map;
+    char folder[64], path[128];
+    log_run(&s);
+    assert_ok(hop_trainer_state_finish(&s, &totals, &err));
+    const json_t *const final = json_array_get(s.log_history, 3);
+    assert_int_equal(json_integer_value(json_object_get(final, "step")), 2);
+    assert_keys("final", final, final);
+    support_folder(folder, sizeof folder);
+    assert_ok(hop_results_save(folder, &s, &err));
+    snprintf(path, sizeof path, "%s/all_results.json", folder);
+    assert_ok(hop_map_open(path, &map, &err));
+    assert_int_equal(map.size, sizeof expected - 1);
+    assert_memory_equal(map.data, expected, map.size);
+    hop_map_close(&map);
+    assert_true(exists(folder, "train_results.json") && exists(folder, "eval_results.json"));
+    support_folder_remove(folder);
+    hop_trainer_state_free(&s);
+}
+
+/* The best checkpoint is named by its path where it is, and not where it never was. */
+static void test_best_checkpoint(void **state)
+{
+    (void)state;
+    struct run run;
+    char folder[64], path[160], expected[128];
+    const struct {
+        int64_t step, best;
+        bool named;
+    } cases[] = {{4, 0, false}, {5, 5, true}, {6, 5, true}, {7, 3, false}};
+    support_folder(folder, sizeof folder);
+    run_create(&run);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_fill(&run, cases[i].step);
+        run.state.best_step = cases[i].best;
+        assert_ok(run_save(&run, folder));
+        snprintf(path, sizeof path, "%s/checkpoint-%d/trainer_state.json", folder,
+                 (int)cases[i].step);
+        snprintf(expected, sizeof expected, "%s/checkpoint-%d", folder, (int)cases[i].best);
+        json_t *const file = support_json(path);
+        const json_t *const best = json_object_get(file, "best_model_checkpoint");
+        if (cases[i].named)
+            assert_string_equal(json_string_value(best), expected);
+        else
+            assert_true(json_is_null(best));
+        json_decref(file);
+    }
+    run_free(&run);
+    support_folder_remove(folder);
+}
+
+/* A checkpoint of an adapter whose blocks differ fits only such a job. */
+static void test_checkpoint_of_patterns(void **state)
+{
+    (void)state;
+    struct run run;
+    char folder[64], path[96];
+    support_folder(folder, sizeof folder);
+    run.model = support_tiny_config();
+    run.lora = (struct hop_lora_config){.rank = 2, .alpha = 4, .blocks = 3};
+    run.lora.targets[HOP_Q_PROJ] = run.lora.targets[HOP_V_PROJ] = true;
+    for (int32_t block = 0; block < 3; block++) {
+        run.lora.ranks[block][HOP_Q_PROJ] = (uint16_t)(block + 1);
+        run.lora.ranks[block][HOP_V_PROJ] = block == 1 ? 0 : 2;
+        run.lora.alphas[block][HOP_Q_PROJ] = run.lora.alphas[block][HOP_V_PROJ] = 4;
+    }
+    run.lora.alphas[1][HOP_V_PROJ] = 0;
+    run.state = hop_trainer_state_default();
+    assert_ok(hop_parameters_create(&run.model, &run.lora, 0, 3, &run.parameters, &err));
+    assert_ok(hop_adamw_create(run.parameters.total, &run.adamw, &err));
+    run_fill(&run, 9);
+    assert_ok(run_save(&run, folder));
+    const float last = run.parameters.values[run.parameters.total - 1];
+    run.parameters.values[run.parameters.total - 1] = 0;
+    hop_trainer_state_free(&run.state);
+    snprintf(path, sizeof path, "%s/checkpoint-9", folder);
+    assert_ok(hop_checkpoint_load(path, &run.model, &run.lora, &run.parameters, &run.adamw,
+                                  &run.state, &err));
+    assert_close((double)run.parameters.values[run.parameters.total - 1], (double)last, 0);
+    run.lora.alphas[2][HOP_Q_PROJ] = 5;
+    assert_fails(hop_checkpoint_load(path, &run.model, &run.lora, &run.parameters, &run.adamw,
+                                     &run.state, &err),
+                 HOP_INPUT, "q_proj of block 2");
+    run_free(&run);
+    support_folder_remove(folder);
 }
 
 int main(void)
@@ -378,6 +598,11 @@ int main(void)
         cmocka_unit_test(test_checkpoint_round_trip),
         cmocka_unit_test(test_checkpoint_crash),
         cmocka_unit_test(test_trainer_state),
+        cmocka_unit_test(test_trainer_text),
+        cmocka_unit_test(test_history),
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_best_checkpoint),
+        cmocka_unit_test(test_checkpoint_of_patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
