@@ -7,6 +7,7 @@ static const struct {
     const char *name;
     oracle_run *run;
 } systems[] = {
+    {"accpar", oracle_accpar},
     {"asteroid", oracle_asteroid},
     {"dapple", oracle_dapple},
 };
