@@ -36,14 +36,14 @@ static double lock_step(const struct hop_plan *plan, const struct hop_cost_table
 }
 
 /* clock (parts): when a part is done with what is before the reduction, and then with it. */
-static void reduce(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                   const struct hop_reduction *reduction, double *clock)
+static void reduce(const struct hop_cost_table *cost, const struct hop_reduction *reduction,
+                   double *clock)
 {
     double start = 0;
     for (int32_t i = 0; i < reduction->count; i++)
         start = fmax(start, clock[reduction->parts[i]]);
     for (int32_t i = 0; i < reduction->count; i++)
-        clock[reduction->parts[i]] = start + hop_price_reduction(cost, plan, reduction);
+        clock[reduction->parts[i]] = start + hop_price_reduction(cost, reduction);
 }
 
 static double play(const struct hop_plan *plan, const struct hop_cost_table *cost,
@@ -53,7 +53,7 @@ static double play(const struct hop_plan *plan, const struct hop_cost_table *cos
     for (int32_t p = 0; p < plan->part_count; p++)
         clock[p] = plan->micro_batches * lock_step(plan, cost, p);
     for (int32_t r = 0; r < reductions->count; r++)
-        reduce(plan, cost, &reductions->items[r], clock);
+        reduce(cost, &reductions->items[r], clock);
     for (int32_t p = 0; p < plan->part_count; p++)
         end = fmax(end, clock[p] + hop_price_task(cost, plan,
                                                   &(struct hop_task){.kind = HOP_STEP, .part = p}));
