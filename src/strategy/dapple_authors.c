@@ -349,7 +349,7 @@ static void try_two(const struct hop_dapple_question *question, int32_t cut, hop
     const double transfer =
         hop_dapple_all_to_all(question->machines, first, second, profile->output[cut]);
     answer.speedup = speedup_of(question, &answer, fmax(compute, transfer));
-    if (answer.speedup < best->speedup)
+    if (best->stages[0].width > 0 && answer.speedup <= best->speedup)
         return;
     best->speedup = answer.speedup;
     best->stages[0] = stages[0];
