@@ -189,7 +189,10 @@ static hop_status offer(struct crew *crew, const struct hop_asteroid_problem *pr
     if (!isfinite(hop_asteroid_seconds(search, stages)))
         return HOP_OK;
     hop_asteroid_stages(search, stages, crew->stages);
-    HOP_TRY(build(crew, problem, stages, &plan, err));
+    const hop_status status = build(crew, problem, stages, &plan, err);
+    if (status == HOP_INFEASIBLE)
+        return HOP_OK;
+    HOP_TRY(status);
     if (crew->found && value_of(crew, &plan) >= value_of(crew, &crew->best)) {
         hop_plan_free(&plan);
         return HOP_OK;

@@ -117,8 +117,8 @@ static hop_status average_blocks(struct crew *crew, struct hop_error *err)
     return HOP_OK;
 }
 
-/* Does every device hold the blocks and its samples of one micro-batch? */
-static bool stage_fits(const void *context, int32_t lo, int32_t hi, hop_cards cards)
+/* Does every device hold the blocks and its samples of so many micro-batches? */
+static bool stage_fits(const void *context, int32_t lo, int32_t hi, hop_cards cards, int32_t kept)
 {
     const struct crew *const crew = context;
     const struct hop_cost_table *const cost = crew->cost;
@@ -127,7 +127,7 @@ static bool stage_fits(const void *context, int32_t lo, int32_t hi, hop_cards ca
         const struct hop_part part = {
             .device = crew->devices[i], .lo = lo, .hi = hi, .sample_hi = share, .tensor_hi = 1};
         if (cards & hop_card(i) &&
-            hop_price_memory(cost, &part, 1) > cost->devices[part.device].memory)
+            hop_price_memory(cost, &part, kept) > cost->devices[part.device].memory)
             return false;
     }
     return true;
@@ -223,15 +223,25 @@ done:
     return status;
 }
 
+/* Stages that memory keeps from warming up wait for each other, so they are the second choice. */
+static hop_status find_stages(struct crew *crew, struct hop_error *err)
+{
+    double seconds;
+    HOP_TRY(hop_dapple_search(&crew->problem, crew->stages, &crew->stage_count, &seconds, err));
+    if (crew->stage_count > 0)
+        return HOP_OK;
+    crew->problem.one_kept = true;
+    return hop_dapple_search(&crew->problem, crew->stages, &crew->stage_count, &seconds, err);
+}
+
 static hop_status plan_dapple(const struct hop_plan_request *request, struct hop_plan *out,
                               struct hop_error *err)
 {
     struct crew crew = {0};
-    double seconds;
     hop_status status = HOP_OK;
     HOP_TRY(hop_plan_request_check(request, err));
     HOP_TRY_DONE(create_crew(request, &crew, err));
-    HOP_TRY_DONE(hop_dapple_search(&crew.problem, crew.stages, &crew.stage_count, &seconds, err));
+    HOP_TRY_DONE(find_stages(&crew, err));
     if (crew.stage_count == 0)
         status =
             hop_replica_refuse(request, hop_strategy_dapple.name, crew.devices, crew.count, err);

@@ -154,23 +154,40 @@ static int32_t list_stages(const struct search *search, const struct node *node,
     return count;
 }
 
-static bool allowed(const struct hop_dapple_problem *problem, int32_t lo, int32_t hi,
-                    hop_cards cards)
+/* Stage i of `count`. */
+static bool stage_fits(const struct hop_dapple_problem *problem,
+                       const struct hop_dapple_stage *stages, int32_t i, int32_t count)
 {
-    return hop_cards_count(cards) <= problem->rows &&
-           (!problem->fits || problem->fits(problem->context, lo, hi, cards));
+    const struct hop_dapple_stage *const stage = &stages[i];
+    const int32_t warm_up = count - i < problem->micro_batches ? count - i : problem->micro_batches;
+    return hop_cards_count(stage->cards) <= problem->rows &&
+           (!problem->fits || problem->fits(problem->context, stage->lo, stage->hi, stage->cards,
+                                            problem->one_kept ? 1 : warm_up));
 }
 
-/* Times the node and keeps it, and its plan where the rest fits too. */
+/* A plan with more stages behind them needs no less memory, so that what does not fit now never
+ * will. */
+static bool stages_fit(const struct hop_dapple_problem *problem,
+                       const struct hop_dapple_stage *stages, int32_t count)
+{
+    for (int32_t i = 0; i + 1 < count; i++)
+        if (!stage_fits(problem, stages, i, count))
+            return false;
+    return true;
+}
+
+/* Times the node and keeps it if it fits, and its plan where the rest fits too. */
 static hop_status add_node(struct search *search, struct node node, int32_t j,
                            struct hop_error *err)
 {
     const struct hop_dapple_problem *const problem = search->problem;
     const int32_t count = list_stages(search, &node, j, search->stages);
+    if (!stages_fit(problem, search->stages, count))
+        return HOP_OK;
     hop_dapple_steps(problem, search->stages, count, search->steps);
     node.seconds = hop_pivot_seconds(search->steps, 2 * count - 1, problem->micro_batches);
     if ((search->best_cut < 0 || node.seconds < search->best.seconds) &&
-        allowed(problem, j, problem->layers, search->all & ~node.occupied)) {
+        stage_fits(problem, search->stages, count - 1, count)) {
         search->best = node;
         search->best_cut = j;
     }
@@ -187,8 +204,7 @@ static hop_status extend(struct search *search, const struct node *node, int32_t
         hop_cards found[HOP_CARD_POLICIES];
         const int32_t count = hop_cards_next(&problem->machines, node->occupied, width, found);
         for (int32_t f = 0; f < count; f++)
-            for (int32_t next = j + 1;
-                 next < problem->layers && allowed(problem, j, next, found[f]); next++) {
+            for (int32_t next = j + 1; next < problem->layers; next++) {
                 const struct node longer = {
                     .occupied = node->occupied | found[f], .cards = found[f], .before = j};
                 HOP_TRY(add_node(search, longer, next, err));
