@@ -152,7 +152,7 @@ static double evaluate(const struct problem *problem, const enum hop_accpar_type
         const int32_t shortcut = problem->layers[l].shortcut;
         if (l > 0)
             step.before = (int32_t)types[l - 1];
-        if (shortcut)
+        if (shortcut && !(problem->rules.free_after_i && step.before == HOP_ACCPAR_I))
             step.from = (int32_t)types[l - shortcut];
         const double alpha = isnan(problem->rules.share)
                                  ? hop_accpar_solve_share(&step, problem->groups)
@@ -222,6 +222,7 @@ static void test_shortcuts_count(void **state)
     for (int trial = 0; trial < 300; trial++) {
         struct problem problem = random_problem(&random);
         enum hop_accpar_type types[MOST];
+        problem.rules.free_after_i = support_between(&random, 0, 1);
         for (int32_t l = 2; l < problem.n; l += 2)
             problem.layers[l].shortcut = 2;
         const double best = brute_force(&problem), found = solve(&problem, types);
@@ -230,6 +231,22 @@ static void test_shortcuts_count(void **state)
         optimal += found <= best * (1 + 1e-12);
     }
     assert_true(optimal > 150);
+}
+
+/* HyPar, and whoever asks for it, plans as if there were none. */
+static void test_shortcuts_do_not_count(void **state)
+{
+    (void)state;
+    uint64_t random = 5;
+    for (int trial = 0; trial < 100; trial++) {
+        struct problem problem = random_problem(&random), plain = problem;
+        enum hop_accpar_type types[MOST];
+        for (int32_t l = 1; l < problem.n; l++)
+            problem.layers[l].shortcut = 1;
+        problem.rules.shortcuts = false;
+        assert_true(solve(&problem, types) == solve(&plain, types));
+    }
+    assert_false(hop_accpar_released_rules(2).shortcuts);
 }
 
 static void test_ties_take_the_lowest_type(void **state)
@@ -515,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_shares_solve),
         cmocka_unit_test(test_level_is_optimal),
         cmocka_unit_test(test_shortcuts_count),
+        cmocka_unit_test(test_shortcuts_do_not_count),
         cmocka_unit_test(test_ties_take_the_lowest_type),
         cmocka_unit_test(test_level_refuses),
         cmocka_unit_test(test_released_program),
