@@ -2,8 +2,8 @@
  *
  * A plan puts layers [0, j) on devices `occupied` in stages; the rest is one stage on all other
  * devices. The search cuts that rest: layers [j, j') go to m' more devices, chosen by each of the
- * placement policies. Of all ways to a pair (j, occupied) it keeps the one of least time with the
- * rest as one stage: TPL(j, m, g) of the paper. */
+ * placement policies. Of all ways to a pair (j, occupied) it keeps those of least time with the
+ * rest as one stage, TPL(j, m, g) of the paper: a heuristic, but with two devices it is exact. */
 #ifndef HOP_STRATEGY_DAPPLE_SEARCH_H
 #define HOP_STRATEGY_DAPPLE_SEARCH_H
 
