@@ -13,8 +13,16 @@
 #include "cluster/cost.h"
 #include "model/stage.h"
 
-/* One copy or shard of a stage on one device. Stages of a pipeline are numbered 0, 1, ... from the
- * embedding to the head and tile the blocks without gap or overlap. */
+/* One copy or shard of a stage on one device.
+ *
+ * Pipelines are numbered 0, 1, ... and share the micro-batches of a mini-batch among them. Stages
+ * of a pipeline are numbered 0, 1, ... from the embedding to the head and tile the blocks without
+ * gap or overlap. A stage is one or more parts with the same blocks and the same gradient:
+ * - replicas have disjoint sample shares that tile [0, 1): each takes a range of the rows of every
+ *   micro-batch;
+ * - shards have one sample share and disjoint tensor shares that tile [0, 1): they are a gang,
+ * which runs FORWARD and BACKWARD in lock-step, and each needs the whole hidden states of its rows.
+ * Shares that meet are equal numbers, not nearly equal ones. */
 struct hop_part {
     int32_t device; /* index in the cluster */
     int32_t pipeline, stage;
@@ -29,6 +37,13 @@ struct hop_part {
     double memory_limit;    /* of the device; INFINITY: none */
 };
 
+/* How the shards of a gang exchange hidden states, twice a block and direction. */
+enum hop_collective {
+    HOP_ALL_REDUCE, /* sums of partial results: a ring sends 2 (n - 1) / n of the tensor */
+    HOP_ALL_GATHER  /* slices of whole results: (n - 1) / n of it */
+};
+extern const char *const hop_collective_names[]; /* "all-reduce", "all-gather", NULL */
+
 enum { HOP_STRATEGY_NAME = 32 };
 
 struct hop_plan {
@@ -40,6 +55,7 @@ struct hop_plan {
     int32_t probe_batch;         /* probes that one PROBE task runs at once; 0: all Q */
     int32_t exit_probes;         /* Q' per micro-batch that end on the last BP-free device */
     int32_t micro_batch_samples; /* rows of a micro-batch, for people and files; 0: not known */
+    enum hop_collective collective;
     struct hop_part *parts;
     int32_t part_count;
     /* What the planner knows about its choice, seconds a mini-batch; NAN: not known. */
@@ -51,9 +67,13 @@ struct hop_plan {
 };
 
 void hop_plan_free(struct hop_plan *plan);
-/* Blocks covered exactly once per pipeline, stages contiguous, indices in range, no stage without
- * backward behind a backprop stage; HOP_INPUT names the part that breaks a rule. More than one
- * pipeline, sample shares and tensor shares are HOP_UNSUPPORTED until gradients can be reduced. */
+/* HOP_INPUT names the part that breaks a rule: indices in range; no empty share; in every pipeline
+ * stages contiguous and blocks covered exactly once, no stage without backward behind a backprop
+ * stage; the parts of a stage alike and tiling samples and tensors; the pipelines tiling the
+ * micro-batches; shards of a gang on different devices; copies of a block with the same gradient
+ * and, where it is backprop, on different devices. Zeroth-order parts in a plan that is no line
+ * (hop_plan_is_line()) are HOP_UNSUPPORTED: a directional derivative is that of a whole
+ * micro-batch. */
 hop_status hop_plan_check(const struct hop_plan *plan, struct hop_error *err);
 
 /* device_names (plan->devices). The object has `parts` (device name, pipeline, stage, blocks,
@@ -63,13 +83,39 @@ json_t *hop_plan_json(const struct hop_plan *plan, const char *const *device_nam
 hop_status hop_plan_parse(const json_t *object, const char *where, const char *const *device_names,
                           int32_t devices, struct hop_plan *out, struct hop_error *err);
 
-/* The part before / after `part` in its pipeline, or -1. */
+int32_t hop_plan_pipelines(const struct hop_plan *plan);
+/* Stages of that pipeline. */
+int32_t hop_plan_stages(const struct hop_plan *plan, int32_t pipeline);
+/* The parts of a stage, by ascending index: the first one behind part `after`, -1 for the first of
+ * all; -1 when there is none. */
+int32_t hop_plan_stage_part(const struct hop_plan *plan, int32_t pipeline, int32_t stage,
+                            int32_t after);
+/* The same for the gang of `part`: the parts of its stage with its sample share, itself included.
+ */
+int32_t hop_plan_shard(const struct hop_plan *plan, int32_t part, int32_t after);
+/* Parts in the gang of `part`; 1: it holds whole tensors. */
+int32_t hop_plan_shards(const struct hop_plan *plan, int32_t part);
+/* One pipeline, whose stages are one whole part each. */
+bool hop_plan_is_line(const struct hop_plan *plan);
+
+/* The first part of the stage before / after `part` in its pipeline, or -1. */
 int32_t hop_plan_previous(const struct hop_plan *plan, int32_t part);
 int32_t hop_plan_next(const struct hop_plan *plan, int32_t part);
-/* The part with the last stage of the part's pipeline. */
+/* The first part of the last stage of the part's pipeline. */
 int32_t hop_plan_head(const struct hop_plan *plan, int32_t part);
-/* Does the part handle micro-batch m of `micro_batches`? Those are [round(micro_lo * n),
- * round(micro_hi * n)). */
+
+/* The part [lo, hi) of n rows (samples, micro-batches) that a share [lo, hi) is: every number that
+ * shares are turned into is rounded here and nowhere else. Ranges of shares that tile [0, 1) tile
+ * [0, n); one may be empty, when n is small: the part then still runs its tasks, with 0 rows, and
+ * its messages are there with 0 rows. */
+struct hop_range {
+    int32_t lo, hi;
+};
+struct hop_range hop_share_range(double lo, double hi, int32_t n);
+/* Rows of a micro-batch of `rows` rows that the part handles. */
+struct hop_range hop_part_rows(const struct hop_part *part, int32_t rows);
+/* Micro-batches of a mini-batch of n micro-batches that the part's pipeline handles. */
+struct hop_range hop_part_micro_batches(const struct hop_part *part, int32_t n);
 bool hop_part_handles(const struct hop_part *part, int32_t micro_batches, int32_t m);
 /* Is any part trained by zeroth-order probes? Then every part runs them. */
 bool hop_plan_has_zeroth_order(const struct hop_plan *plan);

@@ -4,6 +4,7 @@
 #define HOP_SCHEDULE_PRICE_H
 
 #include "cluster/cost.h"
+#include "schedule/reduction.h"
 #include "schedule/schedule.h"
 
 /* Does the table have every device and block of the plan, and backward times where a part runs
@@ -11,11 +12,38 @@
 hop_status hop_price_check(const struct hop_cost_table *cost, const struct hop_plan *plan,
                            struct hop_error *err);
 
-/* Seconds of a task on its part's device: sums over its blocks, times its share of samples and
- * tensors. */
+/* Seconds that a task computes on its part's device: sums over its blocks, times its share of
+ * samples and tensors. A REDUCE computes nothing. */
 double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *plan,
                       const struct hop_task *task);
-/* Bytes of a message: a boundary tensor (a probe each), or 4 bytes a directional derivative. */
+/* Seconds from the start to the end of a task: of a gang's FORWARD and BACKWARD those of its
+ * slowest shard and the collectives in its blocks, elsewhere as hop_price_task(). Not for REDUCE.
+ */
+double hop_price_span(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                      const struct hop_task *task);
+
+/* A ring all-reduce of `bytes` among `count` devices: 2 (n - 1) rounds of a message of bytes / n on
+ * the slowest link between any two of them; with half_duplex two devices take turns. */
+double hop_price_all_reduce(const struct hop_cost_table *cost, const int32_t *devices,
+                            int32_t count, double bytes);
+/* Ring all-gather of a tensor of `bytes`: n - 1 such rounds. */
+double hop_price_all_gather(const struct hop_cost_table *cost, const int32_t *devices,
+                            int32_t count, double bytes);
+/* A REDUCE: seconds, and bytes that each of its parts sends. Of a sharded block's gradient_bytes
+ * half is taken to be that of factors which every shard holds whole. */
+double hop_price_reduction(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                           const struct hop_reduction *reduction);
+double hop_price_reduction_bytes(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                                 const struct hop_reduction *reduction);
+/* The collectives in the blocks of a FORWARD or BACKWARD of a gang, 2 of a boundary tensor each:
+ * seconds, and bytes that its part sends; 0 elsewhere. */
+double hop_price_exchange(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                          const struct hop_task *task);
+double hop_price_exchange_bytes(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                                const struct hop_task *task);
+
+/* Bytes of a message: its samples of a boundary tensor (a probe each), or 4 bytes a directional
+ * derivative. */
 double hop_price_bytes(const struct hop_cost_table *cost, const struct hop_plan *plan,
                        const struct hop_transfer *transfer);
 /* Seconds of the message on an idle link; 0 inside a device. */

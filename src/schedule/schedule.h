@@ -15,7 +15,7 @@ enum hop_task_kind {
     HOP_BACKWARD,
     HOP_PROBE,
     HOP_EXIT_PROBE,
-    HOP_REDUCE,
+    HOP_REDUCE, /* one all-reduce of adapter gradients, see schedule/reduction.h */
     HOP_STEP,
     HOP_TASK_KINDS
 };
@@ -24,8 +24,14 @@ extern const char *const hop_task_kind_names[]; /* "FORWARD", ..., NULL */
 struct hop_task {
     enum hop_task_kind kind;
     int32_t part;
-    int32_t micro_batch;        /* -1 for STEP */
+    int32_t micro_batch;        /* -1 for REDUCE and STEP */
     int32_t probe_lo, probe_hi; /* probes [lo, hi) of a PROBE, else 0, 0 */
+    int32_t reduction;          /* index in hop_reductions_derive()'s order for a REDUCE, else 0 */
+};
+
+/* Where a task stands. */
+struct hop_task_ref {
+    int32_t device, task; /* index in the device's list */
 };
 
 /* "PROBE of part 1, micro-batch 2, probes [0, 3)" into text. */
@@ -59,11 +65,11 @@ hop_status hop_schedule_decode(const int32_t *words, size_t count, struct hop_sc
  * `part->in_flight` micro-batches kept on a backprop part (0: no limit), then one STEP a part. The
  * probes of a micro-batch are PROBE tasks of plan->probe_batch probes (the last may be smaller).
  * Deterministic. A plan without a zeroth-order part gets no probes, whatever `probes` says
- * (out->probes is 0 then). */
+ * (out->probes is 0 then). For lines only (hop_plan_is_line()); others are HOP_UNSUPPORTED. */
 hop_status hop_schedule_greedy(const struct hop_plan *plan, const struct hop_cost_table *cost,
                                int32_t micro_batches, int32_t probes, struct hop_schedule *out,
                                struct hop_error *err);
-/* FORWARD tasks only, micro-batch after micro-batch. */
+/* FORWARD tasks only, for every plan: micro-batch after micro-batch of the pipelines in turn. */
 hop_status hop_schedule_evaluation(const struct hop_plan *plan, int32_t micro_batches,
                                    struct hop_schedule *out, struct hop_error *err);
 
@@ -82,35 +88,45 @@ struct hop_transfer {
     int32_t from_part, to_part;
     int32_t from_task, to_task; /* indices into the devices' lists */
     int32_t micro_batch, probe_lo, probe_hi;
+    /* Share of the micro-batch's samples: rows hop_share_range(sample_lo, sample_hi, rows) of it,
+     * a contiguous range of the rows of either part. */
+    double sample_lo, sample_hi;
 };
 
 struct hop_transfers {
-    /* By consumer (device, position in its list), the same on every rank: the index is the MPI tag,
-     * and the transfers into one device ascend in the order their consumers run. */
+    /* By consumer (device, position in its list), then by samples and probes, the same on every
+     * rank: the index is the MPI tag, and the transfers into one device ascend in the order their
+     * consumers run. */
     struct hop_transfer *items;
     int32_t count;
 };
 
-/* The only place that says which task needs what from which: FORWARD needs the previous part's
- * FORWARD of the same micro-batch, PROBE the previous part's PROBEs covering the same probes,
- * BACKWARD the next part's BACKWARD, the STEP of a zeroth-order part every derivative from the part
- * with the head. A task whose partner is missing is HOP_INPUT naming it. */
+/* The only place that says which task needs what from which: FORWARD needs the FORWARDs of the
+ * previous stage for the same micro-batch, PROBE the previous stage's PROBEs covering the same
+ * probes, BACKWARD the BACKWARDs of the next stage, the STEP of a zeroth-order part every
+ * derivative from the part with the head. From another stage come the samples that both parts
+ * handle; where those are in a gang, which has them whole on every shard, they come once: from the
+ * shard on the receiver's device if there is one, else shard k of the receiving gang takes them
+ * from shard k mod n of the n that have them (shards by tensor share). A task whose partner is
+ * missing is HOP_INPUT naming it. */
 hop_status hop_transfers_derive(const struct hop_plan *plan, const struct hop_schedule *schedule,
                                 struct hop_transfers *out, struct hop_error *err);
 void hop_transfers_free(struct hop_transfers *transfers);
 
 /* Accepts a schedule only if
  * - every task that the plan asks for is there exactly once and on its part's device (FORWARD of
- * every micro-batch and part; BACKWARD of every backprop part after its FORWARD; PROBEs covering
- * [0, probes) exactly, after the FORWARD of the same micro-batch on the part with the head; one
- * STEP a trainable part, after everything else of that part), and
- * - playing it with `window` receive buffers and `window` send buffers a device and payload kind
- * cannot deadlock, whatever the timing: receives are posted in the order of the tasks that consume
- * them, the k-th when the consumer of the (k - window)-th is done; a task that sends the k-th
- * message of a kind runs when the (k - window)-th was taken (it may fill its send buffers from the
- * start). The dependencies, list orders and these buffer edges must have no cycle. HOP_INPUT names
- * the first broken rule or the tasks of a cycle. Derivatives and transfers inside one device are
- * not windowed. */
+ * every part and every micro-batch that its pipeline handles; BACKWARD of every backprop part after
+ * its FORWARD; PROBEs covering [0, probes) exactly, after the FORWARD of the same micro-batch on
+ * the part with the head; a REDUCE of every part in every reduction, after all BACKWARDs of that
+ * part; one STEP a trainable part, after everything else of that part), and
+ * - playing it with `window` input buffers and `window` output buffers a device and payload kind
+ * cannot deadlock, whatever the timing. An input buffer holds all that one task receives, an output
+ * buffer all that one task sends. Receives are posted in the order of the tasks that consume them,
+ * those of the k-th when the (k - window)-th is done; the k-th task that sends a kind runs when all
+ * messages of the (k - window)-th were taken (it may fill its output buffers from the start). Tasks
+ * of a gang, and those of a reduction, start when all of them can. The dependencies, list orders,
+ * meetings and these buffer edges must have no cycle. HOP_INPUT names the first broken rule or the
+ * tasks of a cycle. Derivatives and transfers inside one device are not windowed. */
 hop_status hop_schedule_check(const struct hop_plan *plan, const struct hop_schedule *schedule,
                               int32_t window, struct hop_error *err);
 /* The smallest window >= minimum the checker accepts (HOP_INPUT when none does). */

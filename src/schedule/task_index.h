@@ -7,10 +7,6 @@
 #include "base/error.h"
 #include "schedule/schedule.h"
 
-struct hop_task_ref {
-    int32_t device, task;
-};
-
 struct hop_task_index {
     int32_t parts, micro_batches;
     size_t *begin; /* (kinds * parts * micro_batches + 1), into refs */
@@ -22,7 +18,8 @@ hop_status hop_task_index_create(const struct hop_plan *plan, const struct hop_s
                                  struct hop_task_index *out, struct hop_error *err);
 void hop_task_index_free(struct hop_task_index *index);
 
-/* The tasks of that kind, part and micro-batch (-1 for STEP), device by device in list order. */
+/* The tasks of that kind, part and micro-batch (-1 for REDUCE and STEP), device by device in list
+ * order. */
 const struct hop_task_ref *hop_task_index_find(const struct hop_task_index *index,
                                                enum hop_task_kind kind, int32_t part,
                                                int32_t micro_batch, int32_t *count);
