@@ -8,7 +8,9 @@ static const struct {
     oracle_run *run;
 } systems[] = {
     {"asteroid", oracle_asteroid},
+    {"chimera", oracle_chimera},
     {"dapple", oracle_dapple},
+    {"pipedream", oracle_pipedream},
 };
 enum { SYSTEMS = sizeof systems / sizeof *systems };
 
