@@ -41,7 +41,7 @@ double hop_bound_head(const struct hop_pipeline_times *times);
  * That several stages or links share a device or a network card is not counted. */
 double hop_bound_lower(const struct hop_pipeline_times *times);
 
-/* The times of one plan that hop_plan_check() accepts. */
+/* The times of one plan that hop_plan_check() accepts; HOP_UNSUPPORTED where it is no line. */
 struct hop_plan_times {
     struct hop_pipeline_times times;
     double *storage;

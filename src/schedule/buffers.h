@@ -9,7 +9,10 @@
 #include "base/error.h"
 #include "schedule/schedule.h"
 
-/* Indices of transfers: `after` needs the buffer that `before` has. */
+/* Indices of transfers: `after` needs the buffer that `before` has. Sending, the task that makes
+ * `after` waits until `before` was taken; receiving, `after` waits until the task that consumes
+ * `before` is done. A transfer is `before` in one pair at most (sending), or `after` (receiving).
+ */
 struct hop_buffer_pair {
     int32_t before, after;
 };

@@ -1,12 +1,14 @@
 #include "schedule/schedule.h"
 
 #include "schedule/deadlock.h"
+#include "schedule/meeting.h"
 #include "schedule/task_index.h"
 
 struct checker {
     const struct hop_plan *plan;
     const struct hop_schedule *schedule;
     struct hop_task_index index;
+    struct hop_reductions reductions;
     int32_t probes; /* that every part must run */
 };
 
@@ -22,7 +24,7 @@ static const struct hop_task *task_at(const struct checker *c, const struct hop_
     return &c->schedule->lists[ref->device].tasks[ref->task];
 }
 
-static bool is_wanted(const struct checker *c, enum hop_task_kind kind, int32_t part)
+static bool is_wanted_kind(const struct checker *c, enum hop_task_kind kind, int32_t part)
 {
     const enum hop_gradient gradient = c->plan->parts[part].gradient;
     switch (kind) {
@@ -32,11 +34,24 @@ static bool is_wanted(const struct checker *c, enum hop_task_kind kind, int32_t 
         return c->schedule->training && gradient == HOP_GRADIENT_BACKPROP;
     case HOP_PROBE:
         return c->schedule->training && c->probes > 0;
+    case HOP_REDUCE:
+        return c->schedule->training;
     case HOP_STEP:
         return c->schedule->training && gradient != HOP_GRADIENT_NONE;
     default:
         return false;
     }
+}
+
+static bool is_wanted(const struct checker *c, const struct hop_task *task)
+{
+    if (!is_wanted_kind(c, task->kind, task->part))
+        return false;
+    if (task->kind == HOP_REDUCE)
+        return task->reduction < c->reductions.count &&
+               hop_reduction_has(&c->reductions.items[task->reduction], task->part);
+    return task->micro_batch < 0 || hop_part_handles(&c->plan->parts[task->part],
+                                                     c->schedule->micro_batches, task->micro_batch);
 }
 
 static hop_status check_places(const struct checker *c, struct hop_error *err)
@@ -46,36 +61,45 @@ static hop_status check_places(const struct checker *c, struct hop_error *err)
             const struct hop_task *const task = &c->schedule->lists[d].tasks[i];
             if (c->plan->parts[task->part].device != d)
                 return broken(task, "is on another device than its part", err);
-            if (!is_wanted(c, task->kind, task->part))
+            if (!is_wanted(c, task))
                 return broken(task, "is nothing the plan asks for", err);
         }
     }
     return HOP_OK;
 }
 
-/* The one task of that kind, part and micro-batch. */
-static hop_status find_one(const struct checker *c, enum hop_task_kind kind, int32_t part,
-                           int32_t micro_batch, const struct hop_task_ref **out,
-                           struct hop_error *err)
+/* The one task of that kind, part, micro-batch and reduction. */
+static hop_status find_one(const struct checker *c, const struct hop_task *task,
+                           const struct hop_task_ref **out, struct hop_error *err)
 {
-    int32_t count;
+    int32_t count, found = 0;
     const struct hop_task_ref *const refs =
-        hop_task_index_find(&c->index, kind, part, micro_batch, &count);
+        hop_task_index_find(&c->index, task->kind, task->part, task->micro_batch, &count);
+    for (int32_t i = 0; i < count; i++) {
+        if (task_at(c, &refs[i])->reduction != task->reduction)
+            continue;
+        *out = &refs[i];
+        found++;
+    }
+    if (found == 0)
+        return broken(task, "is missing", err);
+    return found == 1 ? HOP_OK : broken(task, "is there more than once", err);
+}
+
+static hop_status find_of(const struct checker *c, enum hop_task_kind kind, int32_t part,
+                          int32_t micro_batch, const struct hop_task_ref **out,
+                          struct hop_error *err)
+{
     const struct hop_task task = {.kind = kind, .part = part, .micro_batch = micro_batch};
-    if (count == 0)
-        return broken(&task, "is missing", err);
-    if (count > 1)
-        return broken(&task, "is there more than once", err);
-    *out = refs;
-    return HOP_OK;
+    return find_one(c, &task, out, err);
 }
 
 static hop_status check_backward(const struct checker *c, int32_t part, int32_t m,
                                  struct hop_error *err)
 {
     const struct hop_task_ref *forward = NULL, *backward = NULL;
-    HOP_TRY(find_one(c, HOP_FORWARD, part, m, &forward, err));
-    HOP_TRY(find_one(c, HOP_BACKWARD, part, m, &backward, err));
+    HOP_TRY(find_of(c, HOP_FORWARD, part, m, &forward, err));
+    HOP_TRY(find_of(c, HOP_BACKWARD, part, m, &backward, err));
     if (backward->task < forward->task)
         return broken(task_at(c, backward), "comes before its FORWARD", err);
     return HOP_OK;
@@ -96,11 +120,16 @@ static hop_status check_coverage(const struct checker *c, const struct hop_task_
         used++;
     }
     if (covered < c->probes) {
-        const struct hop_task task = {HOP_PROBE, part, m, covered, c->probes};
+        const struct hop_task task = {.kind = HOP_PROBE,
+                                      .part = part,
+                                      .micro_batch = m,
+                                      .probe_lo = covered,
+                                      .probe_hi = c->probes};
         return broken(&task, "is missing", err);
     }
     if (used != count) {
-        const struct hop_task task = {HOP_PROBE, part, m, 0, c->probes};
+        const struct hop_task task = {
+            .kind = HOP_PROBE, .part = part, .micro_batch = m, .probe_hi = c->probes};
         return broken(&task, "is there more than once", err);
     }
     return HOP_OK;
@@ -116,7 +145,7 @@ static hop_status check_probes(const struct checker *c, int32_t part, int32_t m,
     if (hop_plan_next(c->plan, part) >= 0)
         return HOP_OK;
     const struct hop_task_ref *forward = NULL;
-    HOP_TRY(find_one(c, HOP_FORWARD, part, m, &forward, err));
+    HOP_TRY(find_of(c, HOP_FORWARD, part, m, &forward, err));
     for (int32_t i = 0; i < count; i++)
         if (refs[i].task < forward->task)
             return broken(task_at(c, &refs[i]), "comes before the FORWARD with its base loss", err);
@@ -126,7 +155,7 @@ static hop_status check_probes(const struct checker *c, int32_t part, int32_t m,
 static hop_status check_step(const struct checker *c, int32_t part, struct hop_error *err)
 {
     const struct hop_task_ref *step = NULL;
-    HOP_TRY(find_one(c, HOP_STEP, part, -1, &step, err));
+    HOP_TRY(find_of(c, HOP_STEP, part, -1, &step, err));
     const struct hop_task_list *const list = &c->schedule->lists[step->device];
     for (int32_t i = step->task + 1; i < list->count; i++)
         if (list->tasks[i].part == part)
@@ -134,32 +163,81 @@ static hop_status check_step(const struct checker *c, int32_t part, struct hop_e
     return HOP_OK;
 }
 
+/* The gradients of a part are added up when they are complete. */
+static hop_status check_reduction(const struct checker *c, int32_t part, int32_t reduction,
+                                  struct hop_error *err)
+{
+    const struct hop_task_ref *reduce = NULL;
+    const struct hop_task task = {
+        .kind = HOP_REDUCE, .part = part, .micro_batch = -1, .reduction = reduction};
+    HOP_TRY(find_one(c, &task, &reduce, err));
+    const struct hop_task_list *const list = &c->schedule->lists[reduce->device];
+    for (int32_t i = reduce->task + 1; i < list->count; i++)
+        if (list->tasks[i].part == part && list->tasks[i].kind == HOP_BACKWARD)
+            return broken(&list->tasks[i], "comes after a REDUCE of its part", err);
+    return HOP_OK;
+}
+
+static hop_status check_reductions(const struct checker *c, int32_t part, struct hop_error *err)
+{
+    for (int32_t r = 0; r < c->reductions.count; r++)
+        if (is_wanted_kind(c, HOP_REDUCE, part) && hop_reduction_has(&c->reductions.items[r], part))
+            HOP_TRY(check_reduction(c, part, r, err));
+    return HOP_OK;
+}
+
 static hop_status check_part(const struct checker *c, int32_t part, struct hop_error *err)
 {
     const struct hop_task_ref *ref;
-    for (int32_t m = 0; m < c->schedule->micro_batches; m++) {
-        HOP_TRY(find_one(c, HOP_FORWARD, part, m, &ref, err));
-        if (is_wanted(c, HOP_BACKWARD, part))
+    const struct hop_range range =
+        hop_part_micro_batches(&c->plan->parts[part], c->schedule->micro_batches);
+    for (int32_t m = range.lo; m < range.hi; m++) {
+        HOP_TRY(find_of(c, HOP_FORWARD, part, m, &ref, err));
+        if (is_wanted_kind(c, HOP_BACKWARD, part))
             HOP_TRY(check_backward(c, part, m, err));
-        if (is_wanted(c, HOP_PROBE, part))
+        if (is_wanted_kind(c, HOP_PROBE, part))
             HOP_TRY(check_probes(c, part, m, err));
     }
-    return is_wanted(c, HOP_STEP, part) ? check_step(c, part, err) : HOP_OK;
+    HOP_TRY(check_reductions(c, part, err));
+    return is_wanted_kind(c, HOP_STEP, part) ? check_step(c, part, err) : HOP_OK;
 }
 
-/* Everything but deadlocks. */
-static hop_status check_rules(const struct hop_plan *plan, const struct hop_schedule *schedule,
-                              struct hop_error *err)
+/* Everything but deadlocks; c is filled. */
+static hop_status check_rules(struct checker *c, struct hop_error *err)
 {
-    HOP_TRY(hop_plan_check(plan, err));
-    struct checker c = {.plan = plan,
-                        .schedule = schedule,
-                        .probes = hop_plan_has_zeroth_order(plan) ? schedule->probes : 0};
-    HOP_TRY(hop_task_index_create(plan, schedule, &c.index, err));
-    hop_status status = check_places(&c, err);
-    for (int32_t p = 0; status == HOP_OK && p < plan->part_count; p++)
-        status = check_part(&c, p, err);
+    HOP_TRY(hop_plan_check(c->plan, err));
+    c->probes = hop_plan_has_zeroth_order(c->plan) ? c->schedule->probes : 0;
+    HOP_TRY(hop_task_index_create(c->plan, c->schedule, &c->index, err));
+    HOP_TRY(hop_reductions_derive(c->plan, &c->reductions, err));
+    HOP_TRY(check_places(c, err));
+    for (int32_t p = 0; p < c->plan->part_count; p++)
+        HOP_TRY(check_part(c, p, err));
+    return HOP_OK;
+}
+
+/* What the deadlock check asks about a schedule that keeps the rules. */
+struct waits {
+    struct hop_transfers transfers;
+    struct hop_meetings meetings;
+};
+
+static void free_waits(struct waits *waits)
+{
+    hop_transfers_free(&waits->transfers);
+    hop_meetings_free(&waits->meetings);
+}
+
+static hop_status derive_waits(const struct hop_plan *plan, const struct hop_schedule *schedule,
+                               struct waits *waits, struct hop_error *err)
+{
+    struct checker c = {.plan = plan, .schedule = schedule};
+    hop_status status = HOP_OK;
+    HOP_TRY_DONE(check_rules(&c, err));
+    HOP_TRY_DONE(hop_transfers_derive(plan, schedule, &waits->transfers, err));
+    HOP_TRY_DONE(hop_meetings_derive(plan, schedule, &c.reductions, &waits->meetings, err));
+done:
     hop_task_index_free(&c.index);
+    hop_reductions_free(&c.reductions);
     return status;
 }
 
@@ -168,37 +246,45 @@ hop_status hop_schedule_check(const struct hop_plan *plan, const struct hop_sche
 {
     if (window < 1)
         return hop_fail(err, HOP_INPUT, "schedule: %d buffers; at least 1 is needed", window);
-    HOP_TRY(check_rules(plan, schedule, err));
-    struct hop_transfers transfers;
-    HOP_TRY(hop_transfers_derive(plan, schedule, &transfers, err));
-    const hop_status status = hop_deadlock_check(schedule, &transfers, window, err);
-    hop_transfers_free(&transfers);
+    struct waits waits = {0};
+    hop_status status = derive_waits(plan, schedule, &waits, err);
+    if (status == HOP_OK)
+        status = hop_deadlock_check(schedule, &waits.transfers, &waits.meetings, window, err);
+    free_waits(&waits);
     return status;
 }
 
 /* A wider window only drops waits, so the smallest that works is found by bisection. */
-hop_status hop_schedule_window(const struct hop_plan *plan, const struct hop_schedule *schedule,
-                               int32_t minimum, int32_t *window, struct hop_error *err)
+static hop_status find_window(const struct hop_schedule *schedule, const struct waits *waits,
+                              int32_t minimum, int32_t *window, struct hop_error *err)
 {
-    HOP_TRY(check_rules(plan, schedule, err));
-    struct hop_transfers transfers;
-    HOP_TRY(hop_transfers_derive(plan, schedule, &transfers, err));
+    const struct hop_transfers *const transfers = &waits->transfers;
     int32_t low = minimum > 1 ? minimum : 1;
-    int32_t high = transfers.count > low ? transfers.count : low;
-    hop_status status = hop_deadlock_check(schedule, &transfers, high, err);
-    while (status == HOP_OK && low < high) {
+    int32_t high = transfers->count > low ? transfers->count : low;
+    HOP_TRY(hop_deadlock_check(schedule, transfers, &waits->meetings, high, err));
+    while (low < high) {
         struct hop_error ignored = {0};
         const int32_t middle = low + (high - low) / 2;
-        const hop_status tried = hop_deadlock_check(schedule, &transfers, middle, &ignored);
+        const hop_status tried =
+            hop_deadlock_check(schedule, transfers, &waits->meetings, middle, &ignored);
         if (tried == HOP_OK)
             high = middle;
         else if (tried == HOP_INPUT)
             low = middle + 1;
         else
-            status = hop_fail(err, tried, "%s", ignored.message);
+            return hop_fail(err, tried, "%s", ignored.message);
     }
+    *window = low;
+    return HOP_OK;
+}
+
+hop_status hop_schedule_window(const struct hop_plan *plan, const struct hop_schedule *schedule,
+                               int32_t minimum, int32_t *window, struct hop_error *err)
+{
+    struct waits waits = {0};
+    hop_status status = derive_waits(plan, schedule, &waits, err);
     if (status == HOP_OK)
-        *window = low;
-    hop_transfers_free(&transfers);
+        status = find_window(schedule, &waits, minimum, window, err);
+    free_waits(&waits);
     return status;
 }

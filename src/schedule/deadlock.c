@@ -1,8 +1,8 @@
 /* List execution with windowed buffers is a marked graph: what runs is fixed, only the times vary.
  * So it can get stuck if and only if its waits form a cycle.
  *
- * Nodes are the tasks and, for each transfer that uses buffers, its arrival. An edge a -> b says
- * that b waits for a. */
+ * Nodes are the tasks, for each transfer that uses buffers its arrival, and for each meeting its
+ * start, which waits for all that its members wait for. An edge a -> b says that b waits for a. */
 #include "schedule/deadlock.h"
 
 #include <stdlib.h>
@@ -16,7 +16,9 @@ enum { EDGES_PER_TRANSFER = 4, CYCLE_SHOWN = 6 };
 struct graph {
     const struct hop_schedule *schedule;
     const struct hop_transfers *transfers;
-    int32_t *first; /* (devices): node of the first task of each device's list */
+    const struct hop_meetings *meetings;
+    int32_t *first;  /* (devices): node of the first task of each device's list */
+    size_t *entries; /* (tasks): node that waits for what the task waits for */
     size_t tasks, nodes;
     size_t *from, *to; /* (edges) */
     size_t edges;
@@ -28,11 +30,20 @@ struct graph {
 static void free_graph(struct graph *g)
 {
     free(g->first);
+    free(g->entries);
     free(g->from);
     free(g->to);
     free(g->begin);
     free(g->target);
     free(g->waits);
+}
+
+static size_t member_count(const struct hop_meetings *meetings)
+{
+    size_t members = 0;
+    for (int32_t i = 0; i < meetings->count; i++)
+        members += (size_t)meetings->items[i].count;
+    return members;
 }
 
 static hop_status create_graph(struct graph *g, struct hop_error *err)
@@ -43,8 +54,9 @@ static hop_status create_graph(struct graph *g, struct hop_error *err)
         g->first[d] = (int32_t)g->tasks;
         g->tasks += (size_t)g->schedule->lists[d].count;
     }
-    g->nodes = g->tasks + transfers;
-    const size_t edges = g->tasks + EDGES_PER_TRANSFER * transfers;
+    g->nodes = g->tasks + transfers + (size_t)g->meetings->count;
+    const size_t edges = g->tasks + EDGES_PER_TRANSFER * transfers + member_count(g->meetings);
+    HOP_TRY(hop_calloc(&g->entries, g->tasks, sizeof *g->entries, err));
     HOP_TRY(hop_calloc(&g->from, edges, sizeof *g->from, err));
     HOP_TRY(hop_calloc(&g->to, edges, sizeof *g->to, err));
     HOP_TRY(hop_calloc(&g->target, edges, sizeof *g->target, err));
@@ -73,22 +85,38 @@ static size_t consumer(const struct graph *g, size_t x)
     return task_node(g, g->transfers->items[x].to_device, g->transfers->items[x].to_task);
 }
 
+static void add_meetings(struct graph *g)
+{
+    for (size_t node = 0; node < g->tasks; node++)
+        g->entries[node] = node;
+    for (int32_t i = 0; i < g->meetings->count; i++) {
+        const struct hop_meeting *const meeting = &g->meetings->items[i];
+        const size_t start = g->tasks + (size_t)g->transfers->count + (size_t)i;
+        for (int32_t k = 0; k < meeting->count; k++) {
+            const size_t member =
+                task_node(g, meeting->members[k].device, meeting->members[k].task);
+            g->entries[member] = start;
+            add_edge(g, start, member);
+        }
+    }
+}
+
 static void add_order(struct graph *g)
 {
     for (int32_t d = 0; d < g->schedule->devices; d++)
         for (int32_t i = 1; i < g->schedule->lists[d].count; i++)
-            add_edge(g, task_node(g, d, i - 1), task_node(g, d, i));
+            add_edge(g, task_node(g, d, i - 1), g->entries[task_node(g, d, i)]);
 }
 
 static void add_dependencies(struct graph *g)
 {
     for (size_t x = 0; x < (size_t)g->transfers->count; x++) {
         if (!hop_transfer_is_buffered(&g->transfers->items[x])) {
-            add_edge(g, producer(g, x), consumer(g, x));
+            add_edge(g, producer(g, x), g->entries[consumer(g, x)]);
             continue;
         }
         add_edge(g, producer(g, x), g->tasks + x);
-        add_edge(g, g->tasks + x, consumer(g, x));
+        add_edge(g, g->tasks + x, g->entries[consumer(g, x)]);
     }
 }
 
@@ -102,7 +130,7 @@ static hop_status add_windows(struct graph *g, bool sending, int32_t window, str
     for (int32_t i = 0; i < count; i++) {
         const size_t before = (size_t)pairs[i].before, after = (size_t)pairs[i].after;
         if (sending)
-            add_edge(g, g->tasks + before, producer(g, after));
+            add_edge(g, g->tasks + before, g->entries[producer(g, after)]);
         else
             add_edge(g, consumer(g, before), g->tasks + after);
     }
@@ -194,14 +222,16 @@ static hop_status report_cycle(const struct graph *g, size_t *waits_for, int32_t
 }
 
 hop_status hop_deadlock_check(const struct hop_schedule *schedule,
-                              const struct hop_transfers *transfers, int32_t window,
+                              const struct hop_transfers *transfers,
+                              const struct hop_meetings *meetings, int32_t window,
                               struct hop_error *err)
 {
-    struct graph g = {.schedule = schedule, .transfers = transfers};
+    struct graph g = {.schedule = schedule, .transfers = transfers, .meetings = meetings};
     size_t *scratch = NULL;
     hop_status status = HOP_OK;
     HOP_TRY_DONE(create_graph(&g, err));
     HOP_TRY_DONE(hop_calloc(&scratch, g.nodes, sizeof *scratch, err));
+    add_meetings(&g);
     add_order(&g);
     add_dependencies(&g);
     HOP_TRY_DONE(add_windows(&g, true, window, err));

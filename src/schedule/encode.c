@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-enum { MAGIC = 0x48534348, HEADER = 5, TASK = 5 };
+enum { MAGIC = 0x48534349, HEADER = 5, TASK = 6 };
 
 hop_status hop_schedule_encode(const struct hop_schedule *schedule, int32_t **words, size_t *count,
                                struct hop_error *err)
@@ -32,6 +32,7 @@ hop_status hop_schedule_encode(const struct hop_schedule *schedule, int32_t **wo
             *w++ = task->micro_batch;
             *w++ = task->probe_lo;
             *w++ = task->probe_hi;
+            *w++ = task->reduction;
         }
     }
     *words = out;
@@ -49,9 +50,9 @@ static hop_status decode_task(const int32_t *w, struct hop_task *task, struct ho
 {
     if (w[0] < 0 || w[0] >= HOP_TASK_KINDS)
         return damaged(err, "unknown kind of task");
-    if (w[1] < 0 || w[2] < -1 || w[3] < 0 || w[4] < w[3])
+    if (w[1] < 0 || w[2] < -1 || w[3] < 0 || w[4] < w[3] || w[5] < 0)
         return damaged(err, "task out of range");
-    *task = (struct hop_task){(enum hop_task_kind)w[0], w[1], w[2], w[3], w[4]};
+    *task = (struct hop_task){(enum hop_task_kind)w[0], w[1], w[2], w[3], w[4], w[5]};
     return HOP_OK;
 }
 

@@ -164,7 +164,8 @@ static double message_seconds(const struct hop_greedy *greedy, enum hop_payload 
                                           .to_device = greedy->parts[to].device,
                                           .from_part = from,
                                           .to_part = to,
-                                          .probe_hi = probes};
+                                          .probe_hi = probes,
+                                          .sample_hi = 1};
     return hop_price_transfer(greedy->cost, greedy->plan, &transfer);
 }
 
@@ -192,6 +193,15 @@ static void price_probe_messages(struct hop_greedy *greedy, int32_t p)
         part->send[HOP_DERIVATIVE] = message_seconds(greedy, HOP_DERIVATIVE, head, p, most);
         part->last_derivative = message_seconds(greedy, HOP_DERIVATIVE, head, p, rest);
     }
+}
+
+hop_status hop_greedy_check(const struct hop_plan *plan, struct hop_error *err)
+{
+    if (hop_plan_is_line(plan))
+        return HOP_OK;
+    return hop_fail(err, HOP_UNSUPPORTED,
+                    "schedule: the greedy order is for one pipeline with one whole part a stage; "
+                    "this plan has several pipelines, replicas or shards");
 }
 
 void hop_greedy_begin(struct hop_greedy *greedy, const struct hop_plan *plan)

@@ -16,8 +16,8 @@ hop_status hop_greedy_create(const struct hop_cost_table *cost, int32_t parts,
 void hop_greedy_free(struct hop_greedy *greedy);
 
 /* Seconds of a mini-batch: what hop_simulate() says of hop_schedule_greedy()'s schedule, to the
- * last bit. Gives up with INFINITY as soon as the time must pass `limit`. The plan must be one that
- * hop_plan_check() accepts, with in_flight set. */
+ * last bit. Gives up with INFINITY as soon as the time must pass `limit`. The plan must be a line
+ * that hop_plan_check() accepts, with in_flight set. */
 double hop_greedy_makespan(struct hop_greedy *greedy, const struct hop_plan *plan, double limit);
 
 #endif

@@ -55,6 +55,8 @@ struct hop_greedy {
     struct hop_schedule *lists; /* where tasks are appended; NULL: nowhere */
 };
 
+/* HOP_UNSUPPORTED for a plan that is no line. */
+hop_status hop_greedy_check(const struct hop_plan *plan, struct hop_error *err);
 /* Prices and connects the parts of a plan, nothing started. */
 void hop_greedy_begin(struct hop_greedy *greedy, const struct hop_plan *plan);
 /* Plays to the end; false as soon as the makespan must pass `limit`. */

@@ -26,6 +26,7 @@ hop_status hop_schedule_greedy(const struct hop_plan *plan, const struct hop_cos
                                struct hop_error *err)
 {
     HOP_TRY(hop_plan_check(plan, err));
+    HOP_TRY(hop_greedy_check(plan, err));
     HOP_TRY(hop_price_check(cost, plan, err));
     struct hop_greedy *greedy;
     HOP_TRY(hop_greedy_create(cost, plan->part_count, micro_batches, probes, plan->probe_batch,

@@ -28,10 +28,8 @@ static json_t *part_json(const struct hop_plan *plan, const struct hop_part *par
         "memory_bytes", part->memory_bytes, "memory_limit", number(part->memory_limit));
     if (!object || plan->micro_batch_samples < 1)
         return object;
-    const int32_t samples = plan->micro_batch_samples;
-    json_t *const range = json_pack("[i,i]", (int)lround(part->sample_lo * samples),
-                                    (int)lround(part->sample_hi * samples));
-    if (json_object_set_new(object, "samples", range) == 0)
+    const struct hop_range rows = hop_part_rows(part, plan->micro_batch_samples);
+    if (json_object_set_new(object, "samples", json_pack("[i,i]", rows.lo, rows.hi)) == 0)
         return object;
     json_decref(object);
     return NULL;
@@ -47,11 +45,12 @@ json_t *hop_plan_json(const struct hop_plan *plan, const char *const *device_nam
             return NULL;
         }
     }
-    return json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o}",
+    return json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o}",
                      "strategy", plan->strategy, "feasible", 1, "reason", "", "blocks",
                      plan->blocks, "micro_batches", plan->micro_batches, "micro_batch_samples",
                      plan->micro_batch_samples, "probes", plan->probes, "probe_batch",
-                     plan->probe_batch, "exit_probes", plan->exit_probes, "formula_seconds",
+                     plan->probe_batch, "exit_probes", plan->exit_probes, "collective",
+                     hop_collective_names[plan->collective], "formula_seconds",
                      number(plan->formula_seconds), "simulated_seconds",
                      number(plan->simulated_seconds), "bound_seconds", number(plan->bound_seconds),
                      "all_devices_seconds", number(plan->all_devices_seconds), "parts", parts);
@@ -202,6 +201,19 @@ static hop_status parse_parts(const json_t *parts, const char *where, struct rea
     return HOP_OK;
 }
 
+static hop_status get_collective(const json_t *object, const char *where, enum hop_collective *out,
+                                 struct hop_error *err)
+{
+    const char *name;
+    int32_t index = HOP_ALL_REDUCE;
+    HOP_TRY(hop_json_get_string(object, "collective", where, hop_collective_names[HOP_ALL_REDUCE],
+                                &name, err));
+    HOP_TRY(find_name(name, hop_collective_names, HOP_ALL_GATHER + 1, where, "collective", &index,
+                      err));
+    *out = (enum hop_collective)index;
+    return HOP_OK;
+}
+
 static hop_status parse_header(const json_t *object, const char *where, struct hop_plan *plan,
                                struct hop_error *err)
 {
@@ -220,6 +232,7 @@ static hop_status parse_header(const json_t *object, const char *where, struct h
     HOP_TRY(get_int32(object, "probes", where, 0, &plan->probes, err));
     HOP_TRY(get_int32(object, "probe_batch", where, 0, &plan->probe_batch, err));
     HOP_TRY(get_int32(object, "exit_probes", where, 0, &plan->exit_probes, err));
+    HOP_TRY(get_collective(object, where, &plan->collective, err));
     HOP_TRY(get_number(object, "formula_seconds", where, NAN, &plan->formula_seconds, err));
     HOP_TRY(get_number(object, "simulated_seconds", where, NAN, &plan->simulated_seconds, err));
     HOP_TRY(get_number(object, "bound_seconds", where, NAN, &plan->bound_seconds, err));

@@ -88,6 +88,7 @@ hop_status hop_plan_times_create(const struct hop_plan *plan, const struct hop_c
                                  struct hop_plan_times *out, struct hop_error *err)
 {
     HOP_TRY(hop_plan_check(plan, err));
+    HOP_TRY(hop_greedy_check(plan, err));
     HOP_TRY(hop_price_check(cost, plan, err));
     struct hop_greedy *greedy = NULL;
     struct hop_plan_times times = {0};

@@ -39,6 +39,13 @@ static double share(const struct hop_part *part)
     return (part->sample_hi - part->sample_lo) * (part->tensor_hi - part->tensor_lo);
 }
 
+/* Of the adapters of a block, on a shard: its slice of the factors that shards split, and all of
+ * those that they share. Either kind is one of the two factors of every adapter. */
+static double held_share(const struct hop_part *part)
+{
+    return (1 + (part->tensor_hi - part->tensor_lo)) / 2;
+}
+
 double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *plan,
                       const struct hop_task *task)
 {
@@ -54,7 +61,7 @@ double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *
     case HOP_EXIT_PROBE:
         return probes > 0 ? share(part) * hop_cost_probe(cost, device, lo, hi, probes) : 0;
     case HOP_STEP:
-        return hop_cost_step(cost, device, lo, hi);
+        return held_share(part) * hop_cost_step(cost, device, lo, hi);
     default:
         return 0;
     }
@@ -69,25 +76,144 @@ static double boundary(const struct hop_cost_table *cost, int32_t cut)
     return cost->boundary_bytes[cut > 0 ? cut - 1 : 0];
 }
 
-static double samples(const struct hop_part *a, const struct hop_part *b)
+static double rounds(const struct hop_cost_table *cost, int32_t count, double slowest)
 {
-    const double lo = fmax(a->sample_lo, b->sample_lo), hi = fmin(a->sample_hi, b->sample_hi);
-    return fmax(hi - lo, 0);
+    const double turns = count == 2 && cost->half_duplex ? 2 : 1;
+    return turns * (count - 1) * slowest;
+}
+
+/* Of the links between any two of the devices. */
+static double slowest_link(const struct hop_cost_table *cost, const int32_t *devices, int32_t count,
+                           double bytes)
+{
+    double slowest = 0;
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t j = 0; j < count; j++)
+            slowest = fmax(slowest, hop_cost_link(cost, devices[i], devices[j], bytes));
+    return slowest;
+}
+
+double hop_price_all_gather(const struct hop_cost_table *cost, const int32_t *devices,
+                            int32_t count, double bytes)
+{
+    return rounds(cost, count, slowest_link(cost, devices, count, bytes / count));
+}
+
+double hop_price_all_reduce(const struct hop_cost_table *cost, const int32_t *devices,
+                            int32_t count, double bytes)
+{
+    return 2 * hop_price_all_gather(cost, devices, count, bytes);
+}
+
+/* Bytes of the gradients that are added up. */
+static double reduced_bytes(const struct hop_cost_table *cost,
+                            const struct hop_reduction *reduction)
+{
+    double bytes = 0;
+    for (int32_t b = reduction->lo; b < reduction->hi; b++)
+        bytes += cost->gradient_bytes[b];
+    if (reduction->factors == HOP_FACTORS_ALL)
+        return bytes;
+    return bytes * (reduction->tensor_hi - reduction->tensor_lo) / 2;
+}
+
+double hop_price_reduction(const struct hop_cost_table *cost, const struct hop_reduction *reduction)
+{
+    return hop_price_all_reduce(cost, reduction->devices, reduction->count,
+                                reduced_bytes(cost, reduction));
+}
+
+static double ring_share(int32_t count)
+{
+    return (double)(count - 1) / count;
+}
+
+double hop_price_reduction_bytes(const struct hop_cost_table *cost,
+                                 const struct hop_reduction *reduction)
+{
+    return 2 * ring_share(reduction->count) * reduced_bytes(cost, reduction);
+}
+
+enum { EXCHANGES_PER_BLOCK = 2 };
+
+static bool is_exchanged(const struct hop_task *task)
+{
+    return task->kind == HOP_FORWARD || task->kind == HOP_BACKWARD;
+}
+
+/* Passes of a ring over the tensor. */
+static int32_t passes(const struct hop_plan *plan)
+{
+    return plan->collective == HOP_ALL_GATHER ? 1 : 2;
+}
+
+/* The slowest link between two shards of the part's gang. */
+static double slowest_in_gang(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                              int32_t part, double bytes)
+{
+    double slowest = 0;
+    for (int32_t p = -1; (p = hop_plan_shard(plan, part, p)) >= 0;)
+        for (int32_t q = -1; (q = hop_plan_shard(plan, part, q)) >= 0;)
+            slowest = fmax(
+                slowest, hop_cost_link(cost, plan->parts[p].device, plan->parts[q].device, bytes));
+    return slowest;
+}
+
+double hop_price_exchange(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                          const struct hop_task *task)
+{
+    const struct hop_part *const part = &plan->parts[task->part];
+    const int32_t shards = hop_plan_shards(plan, task->part);
+    double seconds = 0;
+    if (shards < 2 || !is_exchanged(task))
+        return 0;
+    for (int32_t b = part->lo; b < part->hi; b++) {
+        const double bytes = (part->sample_hi - part->sample_lo) * boundary(cost, b) / shards;
+        seconds += rounds(cost, shards, slowest_in_gang(cost, plan, task->part, bytes));
+    }
+    return EXCHANGES_PER_BLOCK * passes(plan) * seconds;
+}
+
+double hop_price_exchange_bytes(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                                const struct hop_task *task)
+{
+    const struct hop_part *const part = &plan->parts[task->part];
+    const int32_t shards = hop_plan_shards(plan, task->part);
+    double bytes = 0;
+    if (shards < 2 || !is_exchanged(task))
+        return 0;
+    for (int32_t b = part->lo; b < part->hi; b++)
+        bytes += (part->sample_hi - part->sample_lo) * boundary(cost, b);
+    return EXCHANGES_PER_BLOCK * passes(plan) * ring_share(shards) * bytes;
+}
+
+double hop_price_span(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                      const struct hop_task *task)
+{
+    if (!is_exchanged(task))
+        return hop_price_task(cost, plan, task);
+    double slowest = 0;
+    struct hop_task shard = *task;
+    for (int32_t p = -1; (p = hop_plan_shard(plan, task->part, p)) >= 0;) {
+        shard.part = p;
+        slowest = fmax(slowest, hop_price_task(cost, plan, &shard));
+    }
+    return slowest + hop_price_exchange(cost, plan, task);
 }
 
 double hop_price_bytes(const struct hop_cost_table *cost, const struct hop_plan *plan,
                        const struct hop_transfer *transfer)
 {
     const struct hop_part *const from = &plan->parts[transfer->from_part];
-    const struct hop_part *const to = &plan->parts[transfer->to_part];
+    const double samples = transfer->sample_hi - transfer->sample_lo;
     const int32_t probes = transfer->probe_hi - transfer->probe_lo;
     switch (transfer->payload) {
     case HOP_ACTIVATION:
-        return samples(from, to) * boundary(cost, from->hi);
+        return samples * boundary(cost, from->hi);
     case HOP_GRADIENT:
-        return samples(from, to) * boundary(cost, from->lo);
+        return samples * boundary(cost, from->lo);
     case HOP_PROBE_ACTIVATION:
-        return samples(from, to) * boundary(cost, from->hi) * probes;
+        return samples * boundary(cost, from->hi) * probes;
     case HOP_DERIVATIVE:
         return (double)sizeof(float) * probes;
     default:
@@ -149,9 +275,10 @@ static struct in_flight limits_of(const struct hop_plan *plan, int32_t p, int32_
     if (plan->parts[p].gradient != HOP_GRADIENT_BACKPROP)
         return (struct in_flight){0, 0};
     const int32_t stages = backprop_from(plan, p);
-    return (struct in_flight){fewest > 0 ? fewest
-                                         : hop_in_flight_least(stages, 0, plan->micro_batches),
-                              hop_in_flight_most(stages, 0, plan->micro_batches)};
+    const struct hop_range range = hop_part_micro_batches(&plan->parts[p], plan->micro_batches);
+    const int32_t batches = range.hi > range.lo ? range.hi - range.lo : 1;
+    return (struct in_flight){fewest > 0 ? fewest : hop_in_flight_least(stages, 0, batches),
+                              hop_in_flight_most(stages, 0, batches)};
 }
 
 /* Bytes of the device that the other parts on it leave: those before keep what they were given,

@@ -31,9 +31,9 @@ double hop_price_all_gather(const struct hop_cost_table *cost, const int32_t *de
                             int32_t count, double bytes);
 /* A REDUCE: seconds, and bytes that each of its parts sends. Of a sharded block's gradient_bytes
  * half is taken to be that of factors which every shard holds whole. */
-double hop_price_reduction(const struct hop_cost_table *cost, const struct hop_plan *plan,
+double hop_price_reduction(const struct hop_cost_table *cost,
                            const struct hop_reduction *reduction);
-double hop_price_reduction_bytes(const struct hop_cost_table *cost, const struct hop_plan *plan,
+double hop_price_reduction_bytes(const struct hop_cost_table *cost,
                                  const struct hop_reduction *reduction);
 /* The collectives in the blocks of a FORWARD or BACKWARD of a gang, 2 of a boundary tensor each:
  * seconds, and bytes that its part sends; 0 elsewhere. */

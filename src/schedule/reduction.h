@@ -27,7 +27,8 @@ struct hop_reduction {
     int32_t lo, hi; /* blocks [lo, hi) */
     enum hop_factors factors;
     double tensor_lo, tensor_hi; /* [0, 1) but for HOP_FACTORS_SPLIT */
-    const int32_t *parts;        /* (count) ascending, on different devices */
+    const int32_t *parts;        /* (count) ascending */
+    const int32_t *devices;      /* (count) theirs, all different */
     int32_t count;               /* 2 at least */
 };
 
@@ -35,7 +36,7 @@ struct hop_reductions {
     /* By lo, then factors, then tensor_lo: the same on every rank. */
     struct hop_reduction *items;
     int32_t count;
-    int32_t *parts; /* storage of the items' */
+    int32_t *storage; /* of the items' lists */
 };
 
 /* Those among backprop parts of a plan that hop_plan_check() accepts; none for a line. */

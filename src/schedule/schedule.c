@@ -22,7 +22,9 @@ void hop_task_describe(const struct hop_task *task, char *text, size_t size)
 {
     const bool known = (int)task->kind >= 0 && task->kind < HOP_TASK_KINDS;
     const char *const kind = known ? hop_task_kind_names[task->kind] : "unknown task";
-    if (task->micro_batch < 0)
+    if (known && task->kind == HOP_REDUCE)
+        snprintf(text, size, "%s %d of part %d", kind, task->reduction, task->part);
+    else if (task->micro_batch < 0)
         snprintf(text, size, "%s of part %d", kind, task->part);
     else if (task->probe_hi > task->probe_lo)
         snprintf(text, size, "%s of part %d, micro-batch %d, probes [%d, %d)", kind, task->part,

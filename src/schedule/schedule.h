@@ -34,7 +34,7 @@ struct hop_task_ref {
     int32_t device, task; /* index in the device's list */
 };
 
-/* "PROBE of part 1, micro-batch 2, probes [0, 3)" into text. */
+/* "PROBE of part 1, micro-batch 2, probes [0, 3)" or "REDUCE 4 of part 1" into text. */
 enum { HOP_TASK_TEXT = 96 };
 void hop_task_describe(const struct hop_task *task, char *text, size_t size);
 

@@ -19,7 +19,7 @@ static hop_status check_task(const struct hop_plan *plan, const struct hop_sched
         return out_of_range(task, device, "no such kind of task", err);
     if (task->part < 0 || task->part >= plan->part_count)
         return out_of_range(task, device, "the plan has no such part", err);
-    if (task->kind == HOP_STEP
+    if (task->kind == HOP_STEP || task->kind == HOP_REDUCE
             ? task->micro_batch != -1
             : task->micro_batch < 0 || task->micro_batch >= schedule->micro_batches)
         return out_of_range(task, device, "there is no such micro-batch", err);
@@ -27,6 +27,8 @@ static hop_status check_task(const struct hop_plan *plan, const struct hop_sched
                                       task->probe_hi > schedule->probes
                                 : task->probe_lo != 0 || task->probe_hi != 0)
         return out_of_range(task, device, "there are no such probes", err);
+    if (task->reduction < 0 || (task->kind != HOP_REDUCE && task->reduction > 0))
+        return out_of_range(task, device, "there is no such reduction", err);
     return HOP_OK;
 }
 

@@ -47,6 +47,7 @@ static hop_status create_arrays(struct hop_game *game, struct hop_error *err)
     HOP_TRY(hop_calloc(&game->task, (size_t)game->tasks + 1, sizeof *game->task, err));
     HOP_TRY(hop_calloc(&game->outputs, transfers, sizeof *game->outputs, err));
     HOP_TRY(hop_calloc(&game->message, transfers, sizeof *game->message, err));
+    HOP_TRY(hop_calloc(&game->meeting, (size_t)game->meetings.count, sizeof *game->meeting, err));
     HOP_TRY(hop_calloc(&game->device, devices, sizeof *game->device, err));
     HOP_TRY(hop_calloc(&game->activation, (size_t)game->plan->part_count, sizeof(double), err));
     HOP_TRY(hop_calloc(&game->round, devices, sizeof *game->round, err));
@@ -110,10 +111,36 @@ static hop_status link_outputs(struct hop_game *game, struct hop_error *err)
 static void link_inputs(struct hop_game *game)
 {
     for (int32_t i = 0; i < game->tasks; i++)
-        game->task[i].posts = -1;
+        game->task[i].posts = game->task[i].meeting = -1;
     for (int32_t x = 0; x < game->transfers.count; x++) {
         game->message[x] = (struct hop_game_message){.waits = 1, .next_post = -1, .blocks = -1};
         game->task[consumer(game, x)].waits++;
+    }
+}
+
+static void price_meeting(struct hop_game *game, const struct hop_meeting *members,
+                          struct hop_game_meeting *meeting)
+{
+    const struct hop_task_ref *const first = &members->members[0];
+    const struct hop_task *const task = &game->schedule->lists[first->device].tasks[first->task];
+    if (task->kind == HOP_REDUCE) {
+        const struct hop_reduction *const reduction = &game->reductions.items[task->reduction];
+        meeting->seconds = hop_price_reduction(game->cost, reduction);
+        meeting->bytes_sent = hop_price_reduction_bytes(game->cost, reduction);
+        return;
+    }
+    meeting->seconds = hop_price_span(game->cost, game->plan, task);
+    meeting->bytes_sent = hop_price_exchange_bytes(game->cost, game->plan, task);
+}
+
+static void link_meetings(struct hop_game *game)
+{
+    for (int32_t i = 0; i < game->meetings.count; i++) {
+        const struct hop_meeting *const meeting = &game->meetings.items[i];
+        for (int32_t k = 0; k < meeting->count; k++)
+            game->task[game->first[meeting->members[k].device] + meeting->members[k].task].meeting =
+                i;
+        price_meeting(game, meeting, &game->meeting[i]);
     }
 }
 
@@ -177,10 +204,13 @@ hop_status hop_game_create(const struct hop_plan *plan, const struct hop_schedul
     HOP_TRY_DONE(hop_price_check(cost, plan, err));
     HOP_TRY_DONE(hop_transfers_derive(plan, schedule, &game.transfers, err));
     HOP_TRY_DONE(check_devices(&game, err));
+    HOP_TRY_DONE(hop_reductions_derive(plan, &game.reductions, err));
+    HOP_TRY_DONE(hop_meetings_derive(plan, schedule, &game.reductions, &game.meetings, err));
     HOP_TRY_DONE(create_result(&game, err));
     HOP_TRY_DONE(create_arrays(&game, err));
     HOP_TRY_DONE(link_outputs(&game, err));
     link_inputs(&game);
+    link_meetings(&game);
     if (options && options->window > 0) {
         HOP_TRY_DONE(link_send_buffers(&game, options->window, err));
         HOP_TRY_DONE(link_receive_buffers(&game, options->window, err));
@@ -198,6 +228,9 @@ void hop_game_free(struct hop_game *game)
     if (!game)
         return;
     hop_transfers_free(&game->transfers);
+    hop_reductions_free(&game->reductions);
+    hop_meetings_free(&game->meetings);
+    free(game->meeting);
     free(game->first);
     free(game->task);
     free(game->outputs);

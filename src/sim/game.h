@@ -3,6 +3,7 @@
 #define HOP_SIM_GAME_H
 
 #include "schedule/agenda.h"
+#include "schedule/meeting.h"
 #include "schedule/network.h"
 #include "sim/simulate.h"
 
@@ -11,6 +12,12 @@ struct hop_game_task {
     double ready;    /* when the last of those that are known is there */
     int32_t outputs; /* index in game.outputs of the first transfer that this task makes */
     int32_t posts;   /* the first transfer whose receive is posted when this task ends; -1: none */
+    int32_t meeting; /* that it takes part in; -1: none */
+};
+
+struct hop_game_meeting {
+    int32_t arrived;            /* members whose device waits for the others */
+    double seconds, bytes_sent; /* from start to end; by each member */
 };
 
 struct hop_game_message {
@@ -22,6 +29,7 @@ struct hop_game_message {
 struct hop_game_device {
     int32_t next; /* task of its list that is to be started next */
     bool busy;    /* with the task before `next` */
+    bool waiting; /* for the others to run `next`, too */
     bool holds;   /* a part */
     double kept;  /* bytes now */
 };
@@ -31,6 +39,9 @@ struct hop_game {
     const struct hop_schedule *schedule;
     const struct hop_cost_table *cost;
     struct hop_transfers transfers;
+    struct hop_reductions reductions;
+    struct hop_meetings meetings;
+    struct hop_game_meeting *meeting; /* (meetings) */
     int32_t *first; /* (devices + 1): number of the first task of each list among all */
     int32_t tasks;
     struct hop_game_task *task;       /* (tasks + 1) */

@@ -1,6 +1,7 @@
 /* Event by event, as in the greedy scheduler: at every time at which something happens, first all
  * tasks that end there end, in the order of the devices, and send their messages; then every device
- * that is free starts the next task of its list if its inputs are there. */
+ * that is free starts the next task of its list if its inputs are there; for a task that several
+ * devices run together, the last of them starts it on all. */
 #include <math.h>
 
 #include "schedule/price.h"
@@ -21,14 +22,18 @@ static void keep_activation(struct hop_game *game, int32_t d, const struct hop_t
         game->result.peak_memory[d] = device->kept;
 }
 
-static hop_status start_task(struct hop_game *game, int32_t d, double now, struct hop_error *err)
+/* Starts the next task of a device; meeting: NULL where it runs alone. */
+static hop_status start_task(struct hop_game *game, int32_t d, double now,
+                             const struct hop_game_meeting *meeting, struct hop_error *err)
 {
     struct hop_game_device *const device = &game->device[d];
     const struct hop_task *const task = task_at(game, d, device->next++);
-    const double seconds = hop_price_task(game->cost, game->plan, task);
-    const double end = now + seconds;
+    const double work = hop_price_task(game->cost, game->plan, task);
+    const double end = now + (meeting ? meeting->seconds : work);
     device->busy = true;
-    game->result.busy[d] += seconds;
+    device->waiting = false;
+    game->result.busy[d] += work;
+    game->result.bytes_sent[d] += meeting ? meeting->bytes_sent : 0;
     if (end > game->result.makespan)
         game->result.makespan = end;
     keep_activation(game, d, task);
@@ -39,13 +44,37 @@ static hop_status start_task(struct hop_game *game, int32_t d, double now, struc
     return hop_timeline_add(&game->result.timeline, &event, err);
 }
 
+/* The device waits for the others, or starts the task on all of them. */
+static hop_status join_meeting(struct hop_game *game, int32_t d, int32_t index, double now,
+                               struct hop_error *err)
+{
+    const struct hop_meeting *const members = &game->meetings.items[index];
+    struct hop_game_meeting *const meeting = &game->meeting[index];
+    game->device[d].waiting = true;
+    hop_agenda_set(&game->agenda, d, INFINITY);
+    if (++meeting->arrived < members->count)
+        return HOP_OK;
+    for (int32_t i = 0; i < members->count; i++)
+        HOP_TRY(start_task(game, members->members[i].device, now, meeting, err));
+    return HOP_OK;
+}
+
+static hop_status start_next(struct hop_game *game, int32_t d, double now, struct hop_error *err)
+{
+    const int32_t meeting = game->task[game->first[d] + game->device[d].next].meeting;
+    return meeting < 0 ? start_task(game, d, now, NULL, err)
+                       : join_meeting(game, d, meeting, now, err);
+}
+
 static hop_status fill_device(struct hop_game *game, int32_t d, double now, struct hop_error *err)
 {
     const struct hop_game_device *const device = &game->device[d];
     const struct hop_game_task *const task = &game->task[game->first[d] + device->next];
-    if (device->next < game->schedule->lists[d].count && !task->waits && task->ready <= now)
-        return start_task(game, d, now, err);
+    if (device->busy || device->waiting)
+        return HOP_OK;
     const bool known = device->next < game->schedule->lists[d].count && !task->waits;
+    if (known && task->ready <= now)
+        return start_next(game, d, now, err);
     hop_agenda_set(&game->agenda, d, known ? task->ready : INFINITY);
     return HOP_OK;
 }

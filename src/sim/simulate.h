@@ -1,6 +1,9 @@
 /* The event simulator: plays any schedule against a cost table.
  *
- * A device runs the tasks of its list in order, each as soon as its inputs are there. A message is
+ * A device runs the tasks of its list in order, each as soon as its inputs are there. Tasks that
+ * meet (schedule/meeting.h) start when the last of them can and end together: a REDUCE takes
+ * hop_price_reduction(), the FORWARD and BACKWARD of a gang hop_price_span(); these collectives do
+ * not hold up the messages on the same links. A message is
  * ready when the task that makes it ends; it then needs its link (one serial resource a direction;
  * one for both with half_duplex; also the sender's and the receiver's network card with shared_nic)
  * for latency + bytes / bandwidth, first ready first served. Messages inside a device are free, and
@@ -24,9 +27,9 @@ struct hop_flight {
 struct hop_simulation {
     int32_t devices;
     double makespan;     /* seconds of one mini-batch */
-    double *busy;        /* (devices) seconds of computation */
+    double *busy;        /* (devices) seconds of computation, without waits and collectives */
     double *peak_memory; /* (devices) bytes, by replaying what tasks keep and free */
-    double *bytes_sent;  /* (devices) */
+    double *bytes_sent;  /* (devices) messages and collectives */
     int32_t working;     /* devices with a part */
     double utilization;  /* sum(busy) / (makespan * working); 1 - that is the bubble */
     double joules;       /* idle + busy watts of the working devices; NAN: a device has no figure */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "schedule/price.h"
+#include "schedule/reduction.h"
 
 uint64_t support_random(uint64_t *state)
 {
@@ -86,6 +87,120 @@ struct hop_plan support_random_plan(uint64_t *state)
         if (plan.parts[p].in_flight && support_between(state, 0, 1))
             plan.parts[p].in_flight = support_between(state, 1, plan.parts[p].in_flight);
     }
+    return plan;
+}
+
+/* Ends of `count` shares that tile [0, 1), multiples of 1 / grain, into ends[0 .. count]. */
+static void random_shares(uint64_t *state, int32_t count, int32_t grain, double *ends)
+{
+    int32_t at = 0;
+    ends[0] = 0;
+    for (int32_t i = 1; i <= count; i++) {
+        at = i == count ? grain : support_between(state, at + 1, grain - (count - i));
+        ends[i] = (double)at / grain;
+    }
+}
+
+enum { MOST_PIPELINES = 3, MOST_STAGES = 4, MOST_REPLICAS = 3, MOST_SHARDS = 3 };
+
+static void add_part(struct hop_plan *plan, struct hop_part part)
+{
+    part.device = plan->part_count;
+    part.forward_seconds = 1;
+    part.memory_limit = INFINITY;
+    plan->parts[plan->part_count++] = part;
+}
+
+static void add_gang(struct hop_plan *plan, uint64_t *state, struct hop_part part, bool shards)
+{
+    double ends[MOST_SHARDS + 1];
+    const int32_t count = shards ? support_between(state, 1, MOST_SHARDS) : 1;
+    random_shares(state, count, 4, ends);
+    for (int32_t i = 0; i < count; i++) {
+        part.tensor_lo = ends[i];
+        part.tensor_hi = ends[i + 1];
+        add_part(plan, part);
+    }
+}
+
+static void add_stage(struct hop_plan *plan, uint64_t *state, struct hop_part part)
+{
+    double ends[MOST_REPLICAS + 1];
+    const int32_t count =
+        support_between(state, 0, 1) ? support_between(state, 1, MOST_REPLICAS) : 1;
+    const bool shards = support_between(state, 0, 2) == 0;
+    random_shares(state, count, 8, ends);
+    part.in_flight = part.gradient == HOP_GRADIENT_BACKPROP ? support_between(state, 1, 4) : 0;
+    for (int32_t i = 0; i < count; i++) {
+        part.sample_lo = ends[i];
+        part.sample_hi = ends[i + 1];
+        add_gang(plan, state, part, shards);
+    }
+}
+
+/* Stages end at `frozen` and at random blocks. */
+static void add_pipeline(struct hop_plan *plan, uint64_t *state, struct hop_part part,
+                         int32_t frozen)
+{
+    const int32_t most = support_between(state, 1, MOST_STAGES);
+    part.stage = part.lo = 0;
+    while (part.lo < plan->blocks) {
+        const int32_t end = part.lo < frozen ? frozen : plan->blocks;
+        part.gradient = part.lo < frozen ? HOP_GRADIENT_NONE : HOP_GRADIENT_BACKPROP;
+        part.hi = part.stage + 1 < most ? support_between(state, part.lo + 1, end) : end;
+        add_stage(plan, state, part);
+        part.stage++;
+        part.lo = part.hi;
+    }
+}
+
+/* Gives the parts other numbers and devices. */
+static void shuffle(struct hop_plan *plan, uint64_t *state)
+{
+    for (int32_t p = plan->part_count - 1; p > 0; p--) {
+        const int32_t q = support_between(state, 0, p);
+        const struct hop_part kept = plan->parts[p];
+        plan->parts[p] = plan->parts[q];
+        plan->parts[q] = kept;
+    }
+}
+
+/* Moves parts to devices that have others, where no rule of plans forbids it. */
+static void share_devices(struct hop_plan *plan, uint64_t *state)
+{
+    for (int32_t p = 0; p < plan->part_count; p++) {
+        struct hop_error ignored = {0};
+        const int32_t kept = plan->parts[p].device;
+        plan->parts[p].device = support_between(state, 0, plan->devices - 1);
+        if (hop_plan_check(plan, &ignored) != HOP_OK)
+            plan->parts[p].device = kept;
+    }
+}
+
+struct hop_plan support_random_layout(uint64_t *state, bool shared)
+{
+    const size_t most = MOST_PIPELINES * (MOST_STAGES + 1) * MOST_REPLICAS * MOST_SHARDS;
+    double ends[MOST_PIPELINES + 1];
+    struct hop_plan plan = {.strategy = "test",
+                            .blocks = support_between(state, 1, 8),
+                            .micro_batches = support_between(state, 1, 8),
+                            .micro_batch_samples = support_between(state, 1, 9),
+                            .collective =
+                                support_between(state, 0, 3) ? HOP_ALL_REDUCE : HOP_ALL_GATHER,
+                            .parts = allocate(most, sizeof *plan.parts)};
+    const int32_t pipelines =
+        support_between(state, 0, 1) ? support_between(state, 1, MOST_PIPELINES) : 1;
+    const int32_t frozen =
+        support_between(state, 0, 3) ? 0 : support_between(state, 0, plan.blocks - 1);
+    random_shares(state, pipelines, 8, ends);
+    for (int32_t r = 0; r < pipelines; r++)
+        add_pipeline(&plan, state,
+                     (struct hop_part){.pipeline = r, .micro_lo = ends[r], .micro_hi = ends[r + 1]},
+                     frozen);
+    plan.devices = plan.part_count + support_between(state, 0, 1);
+    shuffle(&plan, state);
+    if (shared)
+        share_devices(&plan, state);
     return plan;
 }
 
@@ -176,33 +291,41 @@ struct hop_schedule support_copy(const struct hop_schedule *schedule)
 
 struct message {
     bool buffered, sent, taken;
-    int32_t sent_number, received_number; /* among those of its device and payload kind */
+    int32_t sent_number, received_number; /* buffer among those of its device and payload kind */
 };
 
 struct player {
+    const struct hop_plan *plan;
     const struct hop_schedule *schedule;
+    struct hop_reductions reductions;
     struct hop_transfers transfers;
     struct message *messages;
     int32_t *done; /* (devices): tasks done */
     int32_t window;
 };
 
-/* Counts the messages of the same device and kind that go before x on the sending or receiving
- * side. */
+/* Does a task of that device send (receive) buffered messages of that kind? */
+static bool uses_buffer(const struct player *player, int32_t device, int32_t task,
+                        enum hop_payload payload, bool sending)
+{
+    for (int32_t x = 0; x < player->transfers.count; x++) {
+        const struct hop_transfer *const t = &player->transfers.items[x];
+        if (player->messages[x].buffered && t->payload == payload &&
+            (sending ? t->from_device == device && t->from_task == task
+                     : t->to_device == device && t->to_task == task))
+            return true;
+    }
+    return false;
+}
+
+/* Counts the tasks of the same device that send (receive) messages of the kind of x before it. */
 static int32_t number_of(const struct player *player, int32_t x, bool sending)
 {
-    const struct hop_transfer *const me = &player->transfers.items[x];
+    const struct hop_transfer *const t = &player->transfers.items[x];
+    const int32_t device = sending ? t->from_device : t->to_device;
     int32_t before = 0;
-    for (int32_t y = 0; y < player->transfers.count; y++) {
-        const struct hop_transfer *const other = &player->transfers.items[y];
-        if (!player->messages[y].buffered || other->payload != me->payload)
-            continue;
-        if (sending ? other->from_device != me->from_device : other->to_device != me->to_device)
-            continue;
-        const int32_t mine = sending ? me->from_task : me->to_task;
-        const int32_t theirs = sending ? other->from_task : other->to_task;
-        before += theirs < mine || (theirs == mine && y < x);
-    }
+    for (int32_t i = 0; i < (sending ? t->from_task : t->to_task); i++)
+        before += uses_buffer(player, device, i, t->payload, sending);
     return before;
 }
 
@@ -211,7 +334,7 @@ static bool is_done(const struct player *player, int32_t device, int32_t task)
     return player->done[device] > task;
 }
 
-/* Was the message that used the same buffer before taken (sending), or consumed (receiving)? */
+/* Were the messages that used the same buffer before taken (sending), or consumed (receiving)? */
 static bool has_buffer(const struct player *player, int32_t x, bool sending)
 {
     const struct message *const me = &player->messages[x];
@@ -223,20 +346,27 @@ static bool has_buffer(const struct player *player, int32_t x, bool sending)
         if (!message->buffered || other->payload != mine->payload)
             continue;
         if (sending && other->from_device == mine->from_device &&
-            message->sent_number == number - player->window)
-            return message->taken;
+            message->sent_number == number - player->window && !message->taken)
+            return false;
         if (!sending && other->to_device == mine->to_device &&
-            message->received_number == number - player->window)
-            return is_done(player, other->to_device, other->to_task);
+            message->received_number == number - player->window &&
+            !is_done(player, other->to_device, other->to_task))
+            return false;
     }
     return true;
 }
 
-static bool can_run(const struct player *player, int32_t device)
+/* The task that the device runs next, or NULL. */
+static const struct hop_task *next_task(const struct player *player, int32_t device)
+{
+    const struct hop_task_list *const list = &player->schedule->lists[device];
+    const int32_t next = player->done[device];
+    return next < list->count ? &list->tasks[next] : NULL;
+}
+
+static bool is_ready(const struct player *player, int32_t device)
 {
     const int32_t task = player->done[device];
-    if (task >= player->schedule->lists[device].count)
-        return false;
     for (int32_t x = 0; x < player->transfers.count; x++) {
         const struct hop_transfer *const t = &player->transfers.items[x];
         const struct message *const message = &player->messages[x];
@@ -250,13 +380,52 @@ static bool can_run(const struct player *player, int32_t device)
     return true;
 }
 
-static void run(struct player *player, int32_t device)
+/* Does part p run its own copy of that task at the same time? */
+static bool takes_part(const struct player *player, const struct hop_task *task, int32_t p)
+{
+    const struct hop_part *const mine = &player->plan->parts[task->part];
+    const struct hop_part *const other = &player->plan->parts[p];
+    if (task->kind == HOP_REDUCE)
+        return hop_reduction_has(&player->reductions.items[task->reduction], p);
+    if (task->kind != HOP_FORWARD && task->kind != HOP_BACKWARD)
+        return p == task->part;
+    return other->pipeline == mine->pipeline && other->stage == mine->stage &&
+           other->sample_lo == mine->sample_lo;
+}
+
+/* Is every device that runs the task with this one there, and ready? */
+static bool can_run(const struct player *player, int32_t device)
+{
+    const struct hop_task *const task = next_task(player, device);
+    if (!task)
+        return false;
+    for (int32_t p = 0; p < player->plan->part_count; p++) {
+        if (!takes_part(player, task, p))
+            continue;
+        const struct hop_task *const other = next_task(player, player->plan->parts[p].device);
+        if (!other || other->part != p || other->kind != task->kind ||
+            other->micro_batch != task->micro_batch || other->reduction != task->reduction ||
+            !is_ready(player, player->plan->parts[p].device))
+            return false;
+    }
+    return true;
+}
+
+static void run_one(struct player *player, int32_t device)
 {
     const int32_t task = player->done[device]++;
     for (int32_t x = 0; x < player->transfers.count; x++)
         if (player->transfers.items[x].from_device == device &&
             player->transfers.items[x].from_task == task)
             player->messages[x].sent = true;
+}
+
+static void run(struct player *player, int32_t device)
+{
+    const struct hop_task task = *next_task(player, device);
+    for (int32_t p = 0; p < player->plan->part_count; p++)
+        if (takes_part(player, &task, p))
+            run_one(player, player->plan->parts[p].device);
 }
 
 /* Does one thing that can happen: a task of a device, or the arrival of a message. */
@@ -286,8 +455,9 @@ bool support_play(const struct hop_plan *plan, const struct hop_schedule *schedu
                   uint64_t *state)
 {
     struct hop_error err = {0};
-    struct player player = {.schedule = schedule, .window = window};
-    if (hop_transfers_derive(plan, schedule, &player.transfers, &err) != HOP_OK)
+    struct player player = {.plan = plan, .schedule = schedule, .window = window};
+    if (hop_transfers_derive(plan, schedule, &player.transfers, &err) != HOP_OK ||
+        hop_reductions_derive(plan, &player.reductions, &err) != HOP_OK)
         abort();
     player.messages = allocate((size_t)player.transfers.count, sizeof *player.messages);
     player.done = allocate((size_t)schedule->devices, sizeof *player.done);
@@ -306,6 +476,7 @@ bool support_play(const struct hop_plan *plan, const struct hop_schedule *schedu
     for (int32_t d = 0; d < schedule->devices; d++)
         finished = finished && player.done[d] == schedule->lists[d].count;
     hop_transfers_free(&player.transfers);
+    hop_reductions_free(&player.reductions);
     free(player.messages);
     free(player.done);
     return finished;

@@ -21,6 +21,11 @@ struct hop_plan support_plan(int32_t parts, const int32_t *devices,
  * in batches of every size, micro-batches kept from 1 to the most. */
 struct hop_plan support_random_plan(uint64_t *state);
 
+/* 1 to 8 blocks in 1 to 3 pipelines of backprop stages, some behind untrained ones, with up to 3
+ * replicas of up to 3 shards and uneven shares of samples, tensors and micro-batches; a device a
+ * part, or with `shared` several parts on some devices. */
+struct hop_plan support_random_layout(uint64_t *state, bool shared);
+
 /* A table for the plan's devices: every block takes 1 forward, 1 backward and 1 a further probe,
  * nothing else takes time or memory, and links are free. Devices are called "d0", "d1", ... */
 struct hop_cost_table support_cost(const struct hop_plan *plan);
@@ -38,8 +43,9 @@ void support_list_text(const struct hop_schedule *schedule, int32_t device, bool
 /* Deep copy with room for one more task in each list. */
 struct hop_schedule support_copy(const struct hop_schedule *schedule);
 
-/* Runs the lists with blocking tasks, `window` receive and send buffers a device and payload kind,
- * and whatever can happen next happening in random order. False when it gets stuck. */
+/* Runs the lists with blocking tasks, `window` input and output buffers a device and payload kind,
+ * tasks of a gang and of a reduction together, and whatever can happen next happening in random
+ * order. False when it gets stuck. */
 bool support_play(const struct hop_plan *plan, const struct hop_schedule *schedule, int32_t window,
                   uint64_t *state);
 

@@ -101,7 +101,8 @@ static void broken_plans_are_named(void **state)
     BREAKS(parts[0].in_flight = -1, HOP_INPUT, "part 0 keeps -1 micro-batches");
     BREAKS(parts[3].pipeline = 1, HOP_UNSUPPORTED, "plan: part 3 is in pipeline 1");
     BREAKS(parts[0].sample_hi = 0.5, HOP_UNSUPPORTED, "plan: part 0 takes the share [0, 0.5)");
-    BREAKS(parts[0].tensor_lo = 0.5, HOP_UNSUPPORTED, "tensor share [0.5, 1)");
+    BREAKS(parts[0].tensor_lo = 0.5, HOP_UNSUPPORTED,
+           "plan: part 0 takes the share [0.5, 1) of the tensors");
 #undef BREAKS
     hop_plan_free(&good);
 }
@@ -243,7 +244,7 @@ static void bad_files_are_named(void **state)
     parse_text(
         "{\"micro_batch_samples\": 2, \"parts\": [{\"device\": \"gpu0\", \"blocks\": [0, 4], "
         "\"samples\": [0, 1]}]}",
-        HOP_UNSUPPORTED, "takes the share [0, 0.5) of the samples");
+        HOP_INPUT, "no part of stage 0 in pipeline 0 takes the samples from 0.5 on");
     parse_text("{\"micro_batches\": 99999999999, \"parts\": []}", HOP_INPUT,
                "p.json: micro_batches: 99999999999 is out of range");
     parse_text("{\"strategy\": \"a name that is longer than any of them\", \"parts\": []}",

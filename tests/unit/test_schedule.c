@@ -521,17 +521,23 @@ static void wrong_fields_are_named(void **state)
         struct hop_task task;
         const char *message;
     } cases[] = {
-        {{HOP_FORWARD, 9, 0, 0, 0}, "FORWARD of part 9, micro-batch 0: the plan has no such part"},
-        {{HOP_FORWARD, 2, 2, 0, 0},
+        {{HOP_FORWARD, 9, 0, 0, 0, 0},
+         "FORWARD of part 9, micro-batch 0: the plan has no such part"},
+        {{HOP_FORWARD, 2, 2, 0, 0, 0},
          "FORWARD of part 2, micro-batch 2: there is no such micro-batch"},
-        {{HOP_STEP, 2, 0, 0, 0}, "STEP of part 2, micro-batch 0: there is no such micro-batch"},
-        {{HOP_FORWARD, 2, 0, 0, 1}, "there are no such probes"},
-        {{HOP_PROBE, 2, 0, 0, 2},
+        {{HOP_STEP, 2, 0, 0, 0, 0}, "STEP of part 2, micro-batch 0: there is no such micro-batch"},
+        {{HOP_FORWARD, 2, 0, 0, 1, 0}, "there are no such probes"},
+        {{HOP_PROBE, 2, 0, 0, 2, 0},
          "PROBE of part 2, micro-batch 0, probes [0, 2): there are no such"},
-        {{HOP_PROBE, 2, 0, 0, 0}, "there are no such probes"},
-        {{HOP_REDUCE, 2, 0, 0, 0}, "REDUCE of part 2, micro-batch 0 is nothing the plan asks for"},
-        {{HOP_EXIT_PROBE, 2, 0, 0, 0}, "EXIT_PROBE of part 2, micro-batch 0 is nothing the plan"},
-        {{HOP_FORWARD, 1, 0, 0, 0}, "is on another device than its part"},
+        {{HOP_PROBE, 2, 0, 0, 0, 0}, "there are no such probes"},
+        {{HOP_REDUCE, 2, 0, 0, 0, 0}, "REDUCE 0 of part 2: there is no such micro-batch"},
+        {{HOP_REDUCE, 2, -1, 0, 0, 0}, "REDUCE 0 of part 2 is nothing the plan asks for"},
+        {{HOP_REDUCE, 2, -1, 0, 0, -1}, "REDUCE -1 of part 2: there is no such reduction"},
+        {{HOP_FORWARD, 2, 0, 0, 0, 1},
+         "FORWARD of part 2, micro-batch 0: there is no such reduction"},
+        {{HOP_EXIT_PROBE, 2, 0, 0, 0, 0},
+         "EXIT_PROBE of part 2, micro-batch 0 is nothing the plan"},
+        {{HOP_FORWARD, 1, 0, 0, 0, 0}, "is on another device than its part"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         *task = cases[i].task;

@@ -105,7 +105,8 @@ static void append(struct hop_schedule *schedule, int32_t device, enum hop_task_
 {
     struct hop_task_list *const list = &schedule->lists[device];
     assert_true(list->count < 1024);
-    list->tasks[list->count++] = (struct hop_task){kind, part, m, 0, kind == HOP_PROBE};
+    list->tasks[list->count++] = (struct hop_task){
+        .kind = kind, .part = part, .micro_batch = m, .probe_hi = kind == HOP_PROBE};
 }
 
 /* As many forwards as `kept` allows, then a backward and a forward in turn. */
@@ -867,29 +868,44 @@ static void predicted_memory_is_never_passed(void **state)
     assert_true(reached > 50);
 }
 
-/* Half of the samples and a quarter of the tensors: an eighth of the time. */
+/* A gang of two behind one part: half of the samples and a quarter of the tensors are an eighth of
+ * the time, three quarters as much again as the other shard. The rest of the samples is nobody's:
+ * such a plan can be priced but not run. */
 static void shares_are_priced(void **state)
 {
     (void)state;
-    const double forward[] = {8, 8};
-    struct pipeline p = pipeline_of(0, 2, forward, 2, 1, 0);
-    struct hop_part *const part = &p.plan.parts[1];
-    part->sample_lo = part->tensor_lo = 0.5;
-    part->tensor_hi = 0.75;
-    p.cost.devices[1].state_bytes[1] = 400;
-    p.cost.devices[1].activation_bytes[1] = 80;
-    p.cost.devices[1].fixed_bytes = 3;
-    p.cost.boundary_bytes[0] = 6;
+    const double forward[] = {8, 8, 8};
+    struct pipeline p = pipeline_of(0, 3, forward, 2, 1, 0);
+    for (int32_t d = 1; d < 3; d++) {
+        struct hop_part *const part = &p.plan.parts[d];
+        part->stage = part->lo = 1;
+        part->hi = 3;
+        part->sample_lo = 0.5;
+        part->tensor_lo = d == 1 ? 0 : 0.75;
+        part->tensor_hi = d == 1 ? 0.75 : 1;
+        for (int32_t b = 1; b < 3; b++) {
+            p.cost.devices[d].forward[b] = 4;
+            p.cost.devices[d].backward[b] = 8;
+            p.cost.devices[d].state_bytes[b] = 200;
+            p.cost.devices[d].activation_bytes[b] = 40;
+        }
+        p.cost.devices[d].fixed_bytes = 3;
+    }
+    p.cost.boundary_bytes[0] = p.cost.boundary_bytes[1] = 6;
     struct hop_schedule schedule = empty_schedule(&p.plan);
-    for (int32_t d = 0; d < 2; d++) {
+    for (int32_t d = 0; d < 3; d++) {
         append(&schedule, d, HOP_FORWARD, d, 0);
         append(&schedule, d, HOP_BACKWARD, d, 0);
-        append(&schedule, d, HOP_REDUCE, d, 0);
     }
     struct hop_simulation s = simulate(&p.plan, &schedule, &p.cost, 0);
-    assert_true(s.makespan == 8 + 1 + 2 + 16);
-    assert_true(s.peak_memory[1] == 3 + 100 + 10);
-    assert_true(s.bytes_sent[0] == 3 && s.bytes_sent[1] == 3);
+    assert_true(s.makespan == 8 + 3 + 6 + 16);
+    assert_true(s.busy[0] == 24 && s.busy[1] == 9 && s.busy[2] == 3);
+    assert_true(s.peak_memory[1] == 3 + 300 + 30);
+    assert_true(s.peak_memory[2] == 3 + 100 + 10);
+    /* The activation goes to both shards, its gradient comes from the first. In each of two blocks
+     * two all-reduces of half a boundary tensor, forward and backward. */
+    assert_true(s.bytes_sent[0] == 2 * 3);
+    assert_true(s.bytes_sent[1] == 3 + 2 * 2 * 2 * 3 && s.bytes_sent[2] == 2 * 2 * 2 * 3);
     assert_int_equal(s.timeline.count, 6);
     hop_simulation_free(&s);
     hop_schedule_free(&schedule);
@@ -945,10 +961,12 @@ static struct hop_task random_task(uint64_t *random)
 {
     const int32_t lo = support_between(random, -1, 4);
     return (struct hop_task){(enum hop_task_kind)support_between(random, -1, HOP_TASK_KINDS),
-                             support_between(random, -1, 6), support_between(random, -1, 8),
+                             support_between(random, -1, 6),
+                             support_between(random, -1, 8),
                              support_between(random, 0, 1) ? lo : 0,
                              support_between(random, 0, 1) ? lo + support_between(random, -1, 3)
-                                                           : 0};
+                                                           : 0,
+                             support_between(random, 0, 7) ? 0 : support_between(random, -1, 2)};
 }
 
 static void garbage_is_refused_or_played(void **state)
