@@ -86,8 +86,9 @@ static int32_t row_of(const struct team *team, int32_t micro_batches)
 /* T_r(n). */
 static double team_seconds(const struct team *team, int32_t micro_batches)
 {
-    return hop_pipedream_latency(&team->seconds[row_of(team, micro_batches)], team->count,
-                                 micro_batches);
+    const double *const seconds = &team->seconds[row_of(team, micro_batches)];
+    return isinf(seconds[0]) ? INFINITY
+                             : hop_pipedream_latency(seconds, team->count, micro_batches);
 }
 
 /* One micro-batch each, then one by one to the group that is done first with one more: as no T_r

@@ -60,27 +60,89 @@ static double least_bandwidth(const struct hop_cost_table *cost, const struct ho
     return least;
 }
 
+/* Running sums over the blocks, of devices that PipeDream takes for equal. */
+struct figures {
+    double *storage, *seconds, *gradient, *output, *held, *kept;
+};
+
 /* It exchanges the gradients of all weights for every micro-batch. Here only those of the adapters
  * are, once for M of them: W is an M-th of their bytes. */
+static void sum_block(const struct hop_plan_request *request, const struct hop_crew *crew,
+                      double seconds, int32_t b, struct figures *figures)
+{
+    const struct hop_cost_table *const cost = request->cost;
+    const bool first = b == 0;
+    double held = 0, kept = 0;
+    for (int32_t i = 0; i < crew->count; i++) {
+        held = fmax(held, cost->devices[crew->devices[i]].state_bytes[b]);
+        kept = fmax(kept, cost->devices[crew->devices[i]].activation_bytes[b]);
+    }
+    figures->seconds[b] = seconds + (first ? 0 : figures->seconds[b - 1]);
+    figures->gradient[b] =
+        cost->gradient_bytes[b] / request->micro_batches + (first ? 0 : figures->gradient[b - 1]);
+    figures->output[b] = b + 1 < cost->blocks ? cost->boundary_bytes[b] : 0;
+    figures->held[b] = held + (first ? 0 : figures->held[b - 1]);
+    figures->kept[b] = kept + (first ? 0 : figures->kept[b - 1]);
+}
+
+static hop_status create_figures(const struct hop_plan_request *request,
+                                 const struct hop_crew *crew, const double *seconds,
+                                 struct figures *figures, struct hop_error *err)
+{
+    const size_t blocks = (size_t)request->cost->blocks;
+    HOP_TRY(hop_calloc(&figures->storage, 5 * blocks, sizeof(double), err));
+    figures->seconds = figures->storage;
+    figures->gradient = figures->storage + blocks;
+    figures->output = figures->storage + 2 * blocks;
+    figures->held = figures->storage + 3 * blocks;
+    figures->kept = figures->storage + 4 * blocks;
+    for (int32_t b = 0; b < request->cost->blocks; b++)
+        sum_block(request, crew, seconds[b], b, figures);
+    return HOP_OK;
+}
+
+static double least_memory(const struct hop_cost_table *cost, const struct hop_crew *crew)
+{
+    double least = INFINITY;
+    for (int32_t i = 0; i < crew->count; i++) {
+        const struct hop_cost_device *const device = &cost->devices[crew->devices[i]];
+        least = fmin(least, device->memory - device->fixed_bytes);
+    }
+    return least;
+}
+
+/* A replica has a row of every micro-batch. */
+static int32_t most_replicas(const struct hop_cost_table *cost)
+{
+    const double samples = cost->micro_batch_samples;
+    return samples < 1 ? 1 : samples < INT32_MAX ? (int32_t)samples : INT32_MAX;
+}
+
 static hop_status optimize(const struct hop_plan_request *request, const struct hop_crew *crew,
                            const double *seconds, struct split *split, struct hop_error *err)
 {
-    const struct hop_cost_table *const cost = request->cost;
-    const size_t blocks = (size_t)cost->blocks;
-    double *figures, best;
-    HOP_TRY(hop_calloc(&figures, 3 * blocks, sizeof *figures, err));
-    double *const done = figures, *const gradient = figures + blocks;
-    double *const output = figures + 2 * blocks;
-    for (size_t b = 0; b < blocks; b++) {
-        done[b] = seconds[b] + (b ? done[b - 1] : 0);
-        gradient[b] = cost->gradient_bytes[b] / request->micro_batches + (b ? gradient[b - 1] : 0);
-        output[b] = b + 1 < blocks ? cost->boundary_bytes[b] : 0;
-    }
-    const struct hop_pipedream_model model = {cost->blocks, done, gradient, output, NULL};
-    const hop_status status =
-        hop_pipedream_optimize(&model, crew->count, least_bandwidth(cost, crew), false,
+    struct figures figures;
+    double best;
+    HOP_TRY(create_figures(request, crew, seconds, &figures, err));
+    const struct hop_pipedream_model model = {.states = request->cost->blocks,
+                                              .seconds = figures.seconds,
+                                              .gradient = figures.gradient,
+                                              .output = figures.output,
+                                              .most_replicas = most_replicas(request->cost),
+                                              .held = figures.held,
+                                              .kept = figures.kept,
+                                              .memory = least_memory(request->cost, crew),
+                                              .most_kept = request->micro_batches};
+    hop_status status =
+        hop_pipedream_optimize(&model, crew->count, least_bandwidth(request->cost, crew), false,
                                split->stages, &split->count, &best, err);
-    free(figures);
+    if (status == HOP_OK && split->count == 0)
+        status = hop_fail(err, HOP_INFEASIBLE,
+                          "plan: no stages of the %d blocks, replicated or not, fit devices with "
+                          "%.4g bytes, the least of the %d; use a smaller micro-batch, or set "
+                          "objective: simulated",
+                          model.states, model.memory, crew->count);
+    free(figures.storage);
     return status;
 }
 

@@ -79,7 +79,7 @@ static double device_seconds(const struct hop_plan *plan, const struct hop_cost_
     for (int32_t r = 0; r < reductions->count; r++)
         for (int32_t i = 0; i < reductions->items[r].count; i++)
             if (plan->parts[reductions->items[r].parts[i]].device == device)
-                sum += hop_price_reduction(cost, plan, &reductions->items[r]);
+                sum += hop_price_reduction(cost, &reductions->items[r]);
     return sum;
 }
 

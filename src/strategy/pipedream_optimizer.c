@@ -44,6 +44,25 @@ double hop_pipedream_replicated(const struct hop_pipedream_model *model, int32_t
     return stage_seconds(model, bandwidth, -1, model->states - 1, devices);
 }
 
+static bool may_replicate(const struct solver *solver, int32_t replicas)
+{
+    const int32_t most = solver->straight ? 1 : solver->model->most_replicas;
+    return !most || replicas <= most;
+}
+
+/* A stage that ends with the `devices`-th device. */
+static bool fits(const struct solver *solver, int32_t from, int32_t to, int32_t devices,
+                 int32_t replicas)
+{
+    const struct hop_pipedream_model *const model = solver->model;
+    const int32_t stages = solver->devices - devices + 1;
+    if (!model->held)
+        return true;
+    const int32_t kept = stages < model->most_kept ? stages : model->most_kept;
+    return between(model->held, from, to) + kept * between(model->kept, from, to) / replicas <=
+           model->memory;
+}
+
 static double transfer_seconds(const struct solver *solver, int32_t state, int32_t replicas)
 {
     return 2 * solver->model->output[state] / (solver->bandwidth * replicas);
@@ -69,7 +88,7 @@ static double split_seconds(const struct solver *solver, int32_t split, int32_t 
 
 static struct cell one_stage(const struct solver *solver, int32_t state, int32_t devices)
 {
-    if (solver->straight && devices > 1)
+    if (!may_replicate(solver, devices) || !fits(solver, -1, state, devices, devices))
         return (struct cell){INFINITY, -1, 0};
     return (struct cell){stage_seconds(solver->model, solver->bandwidth, -1, state, devices), -1,
                          devices};
@@ -78,13 +97,13 @@ static struct cell one_stage(const struct solver *solver, int32_t state, int32_t
 static void solve_cell(struct solver *solver, int32_t state, int32_t devices)
 {
     struct cell best = one_stage(solver, state, devices);
-    const int32_t most = solver->straight ? 1 : devices - 1;
     for (int32_t k = 0; k < solver->model->states; k++) {
         if (!may_precede(solver->model, k, state))
             continue;
-        for (int32_t replicas = 1; replicas <= most && replicas < devices; replicas++) {
+        for (int32_t replicas = 1; replicas < devices && may_replicate(solver, replicas);
+             replicas++) {
             const double seconds = split_seconds(solver, k, state, devices, replicas);
-            if (seconds < best.seconds)
+            if (seconds < best.seconds && fits(solver, k, state, devices, replicas))
                 best = (struct cell){seconds, k, replicas};
         }
     }

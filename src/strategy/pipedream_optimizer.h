@@ -1,5 +1,6 @@
 /* PipeDream's optimizer: runs of layers become stages, a stage may be replicated on several
- * devices, and the slowest stage shall be as fast as can be. It knows one kind of device.
+ * devices, and the slowest stage shall be as fast as can be. It knows one kind of device, and what
+ * a stage of it holds only roughly, as stages behind are not known yet.
  *
  *     T(i..j, m) = ( C(i..j) + 4 (m - 1) W(i..j) / (bw m) ) / m          a stage on m devices
  *     A(j, m)    = least over k < j and m' < m of
@@ -24,6 +25,13 @@ struct hop_pipedream_model {
     const double *gradient; /* (states) bytes of the gradients of all layers done: W */
     const double *output;   /* (states) bytes that the next stage needs: o */
     const bool *before;     /* (states, states): may [row] come before [column]? NULL: a chain */
+    int32_t most_replicas;  /* of a stage; 0: any number */
+    /* Memory, where `held` is not NULL: a stage on m devices with r devices behind it must fit with
+     * min(r + 1, most_kept) micro-batches kept, an m-th of each on a device. */
+    const double *held; /* (states) bytes of all layers done */
+    const double *kept; /* (states) bytes that they keep of a micro-batch */
+    double memory;      /* of a device, for both */
+    int32_t most_kept;
 };
 
 struct hop_pipedream_stage {
@@ -33,7 +41,7 @@ struct hop_pipedream_stage {
 
 /* Stages for `devices` >= 1 devices, all of which are used; straight: none is replicated. stages
  * has room for `devices`. *seconds: A of the whole model, INFINITY where there is no plan (straight
- * with more devices than states); *count is 0 then. */
+ * with more devices than states, or too little memory); *count is 0 then. */
 hop_status hop_pipedream_optimize(const struct hop_pipedream_model *model, int32_t devices,
                                   double bandwidth, bool straight,
                                   struct hop_pipedream_stage *stages, int32_t *count,

@@ -474,8 +474,11 @@ static hop_status fill_states(const struct builder *builder, struct pipedream_st
     for (int32_t s = 0; s < builder->count; s++)
         sum_state(builder->graph, &builder->items[builder->order[s]], states, s);
     close_states(builder, states);
-    states->model = (struct hop_pipedream_model){builder->count, states->seconds, states->gradient,
-                                                 states->output, states->before};
+    states->model = (struct hop_pipedream_model){.states = builder->count,
+                                                 .seconds = states->seconds,
+                                                 .gradient = states->gradient,
+                                                 .output = states->output,
+                                                 .before = states->before};
     return HOP_OK;
 }
 
