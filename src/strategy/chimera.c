@@ -191,13 +191,16 @@ static double transfer_seconds(const struct hop_plan *plan, const struct hop_cos
 }
 
 /* T = (F + C_p2p) C_f + (B + C_p2p) C_b + AR. One unit of D micro-batches has C_f = D and C_b = D +
- * D/f - 2 on its critical path (2D - 2 with two pipelines); r < D of them D and D/f - 2 + r, D at
- * least. Every further unit adds two forwards and its backwards. */
+ * D/f - 2 on its critical path (2D - 2 with two pipelines). Every unit behind it adds two forwards
+ * and its own backwards. In a last unit of fewer the fullest pipeline counts, and no path is
+ * shorter than one micro-batch's. */
 static double formula_chimera(const struct hop_plan *plan, const struct hop_cost_table *cost)
 {
-    const int32_t devices = hop_plan_stages(plan, 0), m = plan->micro_batches;
-    const int32_t bubbles = devices / (hop_plan_pipelines(plan) / 2) - 2;
-    const int32_t before = (m - 1) / devices, last = m - before * devices;
+    const int32_t devices = hop_plan_stages(plan, 0), pipelines = hop_plan_pipelines(plan);
+    const int32_t bubbles = devices / (pipelines / 2) - 2;
+    const int32_t before = (plan->micro_batches - 1) / devices;
+    const int32_t rest = plan->micro_batches - before * devices;
+    const int32_t last = (rest + pipelines - 1) / pipelines * pipelines;
     const double forwards = devices + 2.0 * before;
     const double backwards = (double)before * (devices + bubbles) + fmax(last + bubbles, devices);
     const double transfer = transfer_seconds(plan, cost);
@@ -244,6 +247,14 @@ static hop_status pair_up(const struct hop_plan_request *request, struct hop_cre
     return HOP_OK;
 }
 
+/* Whole micro-batches, as evenly as can be: of fewer micro-batches no pipeline gets more than of
+ * all. */
+static double share_before(int32_t pipeline, int32_t pipelines, int32_t micro_batches)
+{
+    const double even = (double)pipeline / pipelines;
+    return micro_batches < pipelines ? even : round(even * micro_batches) / micro_batches;
+}
+
 static void add_parts(const struct hop_crew *crew, const int32_t *counts, int32_t pipelines,
                       struct hop_plan *plan)
 {
@@ -255,8 +266,8 @@ static void add_parts(const struct hop_crew *crew, const int32_t *counts, int32_
             struct hop_part *const part = &plan->parts[plan->part_count - 1];
             part->pipeline = i;
             part->stage = s;
-            part->micro_lo = (double)i / pipelines;
-            part->micro_hi = (double)(i + 1) / pipelines;
+            part->micro_lo = share_before(i, pipelines, plan->micro_batches);
+            part->micro_hi = share_before(i + 1, pipelines, plan->micro_batches);
         }
     }
 }

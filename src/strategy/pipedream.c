@@ -20,6 +20,11 @@ struct split {
     int32_t count;
 };
 
+static bool may_replicate(const struct hop_plan_request *request)
+{
+    return request->objective == HOP_OBJECTIVE_FORMULA && !request->fixed_blocks;
+}
+
 /* One device a stage. counts (devices of the crew). */
 static void cut(const int32_t *counts, int32_t devices, struct split *split)
 {
@@ -138,10 +143,10 @@ static hop_status optimize(const struct hop_plan_request *request, const struct 
                                split->stages, &split->count, &best, err);
     if (status == HOP_OK && split->count == 0)
         status = hop_fail(err, HOP_INFEASIBLE,
-                          "plan: no stages of the %d blocks, replicated or not, fit devices with "
-                          "%.4g bytes, the least of the %d; use a smaller micro-batch, or set "
-                          "objective: simulated",
-                          model.states, model.memory, crew->count);
+                          "plan: no stages of the %d blocks, replicated or not, fit %d devices of "
+                          "%.4g bytes, the least they have; take devices out, use a smaller "
+                          "micro-batch, or set objective: simulated",
+                          model.states, crew->count, model.memory);
     free(figures.storage);
     return status;
 }
@@ -203,7 +208,8 @@ static hop_status plan_pipedream(const struct hop_plan_request *request, struct 
     HOP_TRY(hop_plan_request_check(request, err));
     HOP_TRY(hop_fixed_blocks_check(request, err));
     HOP_TRY_DONE(hop_crew_create(request, hop_strategy_pipedream.name, true, &crew, err));
-    HOP_TRY_DONE(hop_crew_limit(request, &crew, err));
+    if (!may_replicate(request) || request->devices == HOP_DEVICES_AUTO)
+        HOP_TRY_DONE(hop_crew_limit(request, &crew, err));
     HOP_TRY_DONE(build(request, &crew, out, err));
 done:
     hop_crew_free(&crew);
