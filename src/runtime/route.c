@@ -136,12 +136,22 @@ done:
     return status;
 }
 
+static hop_status check_plan(const struct hop_plan *plan, struct hop_error *err)
+{
+    if (hop_plan_is_line(plan))
+        return HOP_OK;
+    return hop_fail(err, HOP_UNSUPPORTED,
+                    "plan: several pipelines, replicas or shards can be planned and simulated, not "
+                    "run yet; choose a strategy with one part a stage");
+}
+
 hop_status hop_route_create(const struct hop_plan *plan, struct hop_schedule *schedule,
                             int32_t device, int32_t window, struct hop_route *out,
                             struct hop_error *err)
 {
     hop_status status = HOP_OK;
     struct hop_route route = {.device = device};
+    HOP_TRY_DONE(check_plan(plan, err));
     HOP_TRY_DONE(hop_schedule_window(plan, schedule, window, &route.window, err));
     HOP_TRY_DONE(hop_transfers_derive(plan, schedule, &route.transfers, err));
     const int32_t tasks = schedule->lists[device].count;

@@ -42,7 +42,8 @@ struct hop_route {
     int32_t derivative_count;
 };
 
-/* The window is the smallest one, at least `window`, that cannot deadlock. Takes over `schedule`
+/* Plans that are no line (hop_plan_is_line()) are HOP_UNSUPPORTED. The window is the smallest one,
+ * at least `window`, that cannot deadlock. Takes over `schedule`
  * (emptied on success). */
 hop_status hop_route_create(const struct hop_plan *plan, struct hop_schedule *schedule,
                             int32_t device, int32_t window, struct hop_route *out,

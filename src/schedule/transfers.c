@@ -174,30 +174,30 @@ static hop_status add_probes(struct builder *b, const struct need *need, struct 
     return HOP_OK;
 }
 
-static hop_status add_derivatives(struct builder *b, struct need need, int32_t part,
+static hop_status add_derivatives(struct builder *b, struct need *need, int32_t part,
                                   struct hop_error *err)
 {
     if (b->plan->parts[part].gradient != HOP_GRADIENT_ZEROTH_ORDER)
         return HOP_OK;
-    need.payload = HOP_DERIVATIVE;
-    need.kind = HOP_PROBE;
-    need.from = (struct source){hop_plan_head(b->plan, part), 0, 1};
-    need.probe_lo = 0;
-    need.probe_hi = b->schedule->probes;
+    need->payload = HOP_DERIVATIVE;
+    need->kind = HOP_PROBE;
+    need->from = (struct source){hop_plan_head(b->plan, part), 0, 1};
+    need->probe_lo = 0;
+    need->probe_hi = b->schedule->probes;
     for (int32_t m = 0; m < b->schedule->micro_batches; m++) {
-        need.micro_batch = m;
-        HOP_TRY(add_probes(b, &need, err));
+        need->micro_batch = m;
+        HOP_TRY(add_probes(b, need, err));
     }
     return HOP_OK;
 }
 
-static hop_status add_inputs(struct builder *b, struct need need, int32_t part, enum side side,
+static hop_status add_inputs(struct builder *b, struct need *need, int32_t part, enum side side,
                              struct hop_error *err)
 {
     const size_t end = b->begin[2 * part + (int32_t)side + 1];
     for (size_t i = b->begin[2 * part + (int32_t)side]; i < end; i++) {
-        need.from = b->sources[i];
-        HOP_TRY(need.kind == HOP_PROBE ? add_probes(b, &need, err) : add_whole(b, &need, err));
+        need->from = b->sources[i];
+        HOP_TRY(need->kind == HOP_PROBE ? add_probes(b, need, err) : add_whole(b, need, err));
     }
     return HOP_OK;
 }
@@ -214,18 +214,27 @@ static hop_status add_needs(struct builder *b, int32_t device, int32_t i, struct
     switch (task->kind) {
     case HOP_FORWARD:
         need.payload = HOP_ACTIVATION;
-        return add_inputs(b, need, task->part, BEFORE, err);
+        return add_inputs(b, &need, task->part, BEFORE, err);
     case HOP_BACKWARD:
         need.payload = HOP_GRADIENT;
-        return add_inputs(b, need, task->part, BEHIND, err);
+        return add_inputs(b, &need, task->part, BEHIND, err);
     case HOP_PROBE:
         need.payload = HOP_PROBE_ACTIVATION;
-        return add_inputs(b, need, task->part, BEFORE, err);
+        return add_inputs(b, &need, task->part, BEFORE, err);
     case HOP_STEP:
-        return add_derivatives(b, need, task->part, err);
+        return add_derivatives(b, &need, task->part, err);
     default:
         return HOP_OK;
     }
+}
+
+/* Most tasks have one input: room for that at once. */
+static hop_status reserve_items(struct builder *b, struct hop_error *err)
+{
+    size_t tasks = 0;
+    for (int32_t d = 0; d < b->schedule->devices; d++)
+        tasks += (size_t)b->schedule->lists[d].count;
+    return hop_grow(&b->items, &b->capacity, tasks, sizeof *b->items, err);
 }
 
 hop_status hop_transfers_derive(const struct hop_plan *plan, const struct hop_schedule *schedule,
@@ -235,6 +244,7 @@ hop_status hop_transfers_derive(const struct hop_plan *plan, const struct hop_sc
     hop_status status = HOP_OK;
     HOP_TRY_DONE(hop_task_index_create(plan, schedule, &b.index, err));
     HOP_TRY_DONE(find_all_sources(&b, err));
+    HOP_TRY_DONE(reserve_items(&b, err));
     for (int32_t d = 0; d < schedule->devices; d++)
         for (int32_t i = 0; i < schedule->lists[d].count; i++)
             HOP_TRY_DONE(add_needs(&b, d, i, err));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "schedule/lists.h"
 #include "schedule/price.h"
 #include "sim/simulate.h"
 #include "strategy/balance.h"
@@ -133,40 +134,12 @@ static double formula_gpipe(const struct hop_plan *plan, const struct hop_cost_t
     return sum + (plan->micro_batches - 1) * (forward + backward);
 }
 
-static void add_task(struct hop_task_list *list, enum hop_task_kind kind, int32_t part,
-                     int32_t micro_batch)
+static hop_status check_gradients(const struct hop_plan *plan, struct hop_error *err)
 {
-    list->tasks[list->count++] =
-        (struct hop_task){.kind = kind, .part = part, .micro_batch = micro_batch};
-}
-
-static hop_status list_part(const struct hop_plan *plan, int32_t p, int32_t micro_batches,
-                            struct hop_schedule *schedule, struct hop_error *err)
-{
-    struct hop_task_list *const list = &schedule->lists[plan->parts[p].device];
-    HOP_TRY(hop_calloc(&list->tasks, 2 * (size_t)micro_batches + 1, sizeof *list->tasks, err));
-    for (int32_t m = 0; m < micro_batches; m++)
-        add_task(list, HOP_FORWARD, p, m);
-    for (int32_t m = micro_batches - 1; m >= 0; m--)
-        add_task(list, HOP_BACKWARD, p, m);
-    add_task(list, HOP_STEP, p, -1);
-    return HOP_OK;
-}
-
-/* A device holds one part at most. */
-static hop_status check_devices(const struct hop_plan *plan, struct hop_error *err)
-{
-    for (int32_t p = 0; p < plan->part_count; p++) {
+    for (int32_t p = 0; p < plan->part_count; p++)
         if (plan->parts[p].gradient != HOP_GRADIENT_BACKPROP)
             return hop_fail(err, HOP_INPUT, "schedule: part %d is %s; gpipe runs backward on all",
                             p, hop_gradient_names[plan->parts[p].gradient]);
-        for (int32_t q = 0; q < p; q++)
-            if (plan->parts[q].device == plan->parts[p].device)
-                return hop_fail(err, HOP_INPUT,
-                                "schedule: parts %d and %d are on one device; gpipe gives each "
-                                "device one stage",
-                                q, p);
-    }
     return HOP_OK;
 }
 
@@ -176,22 +149,9 @@ static hop_status schedule_gpipe(const struct hop_plan *plan, const struct hop_c
 {
     (void)cost;
     (void)probes;
-    if (micro_batches < 1)
-        return hop_fail(err, HOP_INPUT, "schedule: %d micro-batches; at least 1 is needed",
-                        micro_batches);
     HOP_TRY(hop_plan_check(plan, err));
-    HOP_TRY(check_devices(plan, err));
-    struct hop_schedule schedule = {
-        .micro_batches = micro_batches, .training = true, .devices = plan->devices};
-    hop_status status = HOP_OK;
-    HOP_TRY_DONE(hop_calloc(&schedule.lists, (size_t)plan->devices, sizeof *schedule.lists, err));
-    for (int32_t p = 0; p < plan->part_count; p++)
-        HOP_TRY_DONE(list_part(plan, p, micro_batches, &schedule, err));
-    *out = schedule;
-    return HOP_OK;
-done:
-    hop_schedule_free(&schedule);
-    return status;
+    HOP_TRY(check_gradients(plan, err));
+    return hop_schedule_fill_drain(plan, micro_batches, out, err);
 }
 
 static hop_status simulate(const struct hop_cost_table *cost, struct hop_plan *plan,
