@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "schedule/price.h"
 #include "strategy/asteroid_latency.h"
 #include "strategy/asteroid_samples.h"
 
@@ -25,6 +26,7 @@ struct hop_asteroid_search {
     int32_t *samples;   /* (nodes, devices) of the first stage's devices */
     /* Scratch. */
     struct hop_asteroid_worker *workers;
+    int32_t *members;
     struct hop_pipeline_step *steps;
 };
 
@@ -91,26 +93,19 @@ static bool takes_part(const struct hop_asteroid_search *search, int32_t samples
     return samples > 0 || search->problem->idle == HOP_ASTEROID_IDLE_COUNTED;
 }
 
-/* A ring all-reduce over the slowest link between any two of the workers. */
 static double reduce_seconds(const struct hop_asteroid_search *search, const struct trial *trial)
 {
     const struct hop_asteroid_problem *const problem = search->problem;
-    double bytes = 0, round = 0;
+    double bytes = 0;
     int32_t count = 0;
     for (int32_t i = 0; i < trial->count; i++)
-        count += takes_part(search, search->workers[i].samples);
+        if (takes_part(search, search->workers[i].samples))
+            search->members[count++] = problem->devices[trial->first + i];
     if (count < 2)
         return 0;
     for (int32_t b = trial->lo; b < trial->hi; b++)
         bytes += problem->cost->gradient_bytes[b];
-    for (int32_t i = 0; i < trial->count; i++)
-        for (int32_t j = 0; j < trial->count; j++)
-            if (i != j && takes_part(search, search->workers[i].samples) &&
-                takes_part(search, search->workers[j].samples))
-                round =
-                    fmax(round, hop_cost_link(problem->cost, problem->devices[trial->first + i],
-                                              problem->devices[trial->first + j], bytes / count));
-    return 2 * (count - 1) * round;
+    return hop_price_all_reduce(problem->cost, search->members, count, bytes);
 }
 
 static struct hop_pipeline_step stage_step(const struct hop_asteroid_search *search,
@@ -235,6 +230,7 @@ static hop_status create_search(struct hop_asteroid_search *search, struct hop_e
     HOP_TRY(hop_calloc(&search->samples, nodes * (size_t)search->devices, sizeof *search->samples,
                        err));
     HOP_TRY(hop_calloc(&search->workers, (size_t)search->devices, sizeof *search->workers, err));
+    HOP_TRY(hop_calloc(&search->members, (size_t)search->devices, sizeof *search->members, err));
     HOP_TRY(hop_calloc(&search->steps, 2 * (size_t)search->stages, sizeof *search->steps, err));
     search->forward = search->storage;
     search->backward = search->storage + row;
@@ -253,6 +249,7 @@ void hop_asteroid_search_free(struct hop_asteroid_search *search)
     free(search->nodes);
     free(search->samples);
     free(search->workers);
+    free(search->members);
     free(search->steps);
     free(search);
 }

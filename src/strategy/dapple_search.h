@@ -2,8 +2,8 @@
  *
  * A plan puts layers [0, j) on devices `occupied` in stages; the rest is one stage on all other
  * devices. The search cuts that rest: layers [j, j') go to m' more devices, chosen by each of the
- * placement policies. Of all ways to a pair (j, occupied) it keeps the one of least time with the
- * rest as one stage: TPL(j, m, g) of the paper. */
+ * placement policies. Of all ways to a pair (j, occupied) it keeps those of least time with the
+ * rest as one stage, TPL(j, m, g) of the paper: a heuristic, but with two devices it is exact. */
 #ifndef HOP_STRATEGY_DAPPLE_SEARCH_H
 #define HOP_STRATEGY_DAPPLE_SEARCH_H
 
@@ -24,9 +24,11 @@ struct hop_dapple_problem {
     struct hop_card_machines machines;
     struct hop_dapple_link inside, between; /* a machine, machines */
     bool shared_nic; /* what a device sends takes turns, and what it receives */
-    /* May layers [lo, hi) be a stage on those devices? NULL: always. */
-    bool (*fits)(const void *context, int32_t lo, int32_t hi, hop_cards cards);
+    /* Do layers [lo, hi) fit those devices with that many micro-batches kept? NULL: always. */
+    bool (*fits)(const void *context, int32_t lo, int32_t hi, hop_cards cards, int32_t kept);
     const void *context;
+    bool one_kept; /* a stage may keep one micro-batch only; else it must keep one for itself and
+                      each stage behind it, as the warm-up of P_A asks */
 };
 
 struct hop_dapple_stage {

@@ -5,7 +5,9 @@
 
 #include "strategy/strategy.h"
 
+extern const struct hop_strategy hop_strategy_asteroid;
 extern const struct hop_strategy hop_strategy_chimera;
+extern const struct hop_strategy hop_strategy_dapple;
 extern const struct hop_strategy hop_strategy_frozen;
 extern const struct hop_strategy hop_strategy_gpipe;
 extern const struct hop_strategy hop_strategy_hdp;
