@@ -63,8 +63,8 @@ static hop_status schedule_slots(const struct hop_plan *plan, int32_t micro_batc
 {
     struct hop_slot *slots;
     int32_t count = 0;
-    HOP_TRY(hop_calloc(&slots, 2 * (size_t)plan->part_count * (size_t)micro_batches, sizeof *slots,
-                       err));
+    HOP_TRY(hop_calloc(&slots, 2 * (size_t)hop_plan_stages(plan, 0) * (size_t)micro_batches,
+                       sizeof *slots, err));
     for (int32_t p = 0; p < plan->part_count; p++)
         count += place_part(plan, p, micro_batches, doubled, slots + count);
     const hop_status status = hop_schedule_from_slots(plan, micro_batches, slots, count, out, err);
