@@ -18,7 +18,8 @@ struct crew {
     const struct hop_cost_table *cost;
     int32_t *devices, count; /* machine by machine */
     int32_t rows;
-    double *sums; /* storage of the problem's sums */
+    double *sums;  /* storage of the problem's sums */
+    double *bytes; /* (count, 2, blocks + 1) state and activations of the first so many blocks */
     struct hop_dapple_problem problem;
     struct hop_dapple_stage *stages;
     int32_t stage_count;
@@ -28,6 +29,7 @@ static void free_crew(struct crew *crew)
 {
     free(crew->devices);
     free(crew->sums);
+    free(crew->bytes);
     free(crew->problem.machines.ends);
     free(crew->stages);
 }
@@ -117,20 +119,42 @@ static hop_status average_blocks(struct crew *crew, struct hop_error *err)
     return HOP_OK;
 }
 
+/* As hop_price_memory(), of `kept` micro-batches: those times the share of a replica. */
+static double held_bytes(const struct crew *crew, int32_t i, int32_t lo, int32_t hi, double kept)
+{
+    const size_t row = (size_t)crew->cost->blocks + 1;
+    const double *const state = crew->bytes + 2 * (size_t)i * row, *const activation = state + row;
+    const bool whole = lo == 0 && hi == crew->cost->blocks;
+    return crew->cost->devices[crew->devices[i]].fixed_bytes + state[hi] - state[lo] -
+           (whole ? crew->cost->tied_bytes : 0) + kept * (activation[hi] - activation[lo]);
+}
+
 /* Does every device hold the blocks and its samples of so many micro-batches? */
 static bool stage_fits(const void *context, int32_t lo, int32_t hi, hop_cards cards, int32_t kept)
 {
     const struct crew *const crew = context;
-    const struct hop_cost_table *const cost = crew->cost;
     const double share = hop_dapple_share(&crew->problem, hop_cards_count(cards));
-    for (int32_t i = 0; i < crew->count; i++) {
-        const struct hop_part part = {
-            .device = crew->devices[i], .lo = lo, .hi = hi, .sample_hi = share, .tensor_hi = 1};
-        if (cards & hop_card(i) &&
-            hop_price_memory(cost, &part, kept) > cost->devices[part.device].memory)
+    for (int32_t i = 0; i < crew->count; i++)
+        if (cards & hop_card(i) && held_bytes(crew, i, lo, hi, share * kept) >
+                                       crew->cost->devices[crew->devices[i]].memory)
             return false;
-    }
     return true;
+}
+
+static hop_status sum_bytes(struct crew *crew, struct hop_error *err)
+{
+    const struct hop_cost_table *const cost = crew->cost;
+    const size_t row = (size_t)cost->blocks + 1;
+    HOP_TRY(hop_calloc(&crew->bytes, 2 * (size_t)crew->count * row, sizeof *crew->bytes, err));
+    for (int32_t i = 0; i < crew->count; i++) {
+        const struct hop_cost_device *const device = &cost->devices[crew->devices[i]];
+        double *const state = crew->bytes + 2 * (size_t)i * row, *const activation = state + row;
+        for (int32_t b = 0; b < cost->blocks; b++) {
+            state[b + 1] = state[b] + device->state_bytes[b];
+            activation[b + 1] = activation[b] + device->activation_bytes[b];
+        }
+    }
+    return HOP_OK;
 }
 
 static hop_status create_crew(const struct hop_plan_request *request, struct crew *crew,
@@ -142,6 +166,7 @@ static hop_status create_crew(const struct hop_plan_request *request, struct cre
     HOP_TRY(choose_devices(request, crew, err));
     HOP_TRY(sort_by_machine(crew, err));
     HOP_TRY(average_blocks(crew, err));
+    HOP_TRY(sum_bytes(crew, err));
     HOP_TRY(hop_calloc(&crew->stages, (size_t)crew->count, sizeof *crew->stages, err));
     crew->problem.layers = cost->blocks;
     crew->problem.micro_batches = request->micro_batches;

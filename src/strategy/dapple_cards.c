@@ -19,14 +19,6 @@ hop_cards hop_cards_first(int32_t count)
     return count > 0 ? ~(hop_cards)0 << (64 - count) : 0;
 }
 
-int32_t hop_card_machine(const struct hop_card_machines *machines, int32_t device)
-{
-    int32_t machine = 0;
-    while (machines->ends[machine] <= device)
-        machine++;
-    return machine;
-}
-
 static hop_cards cards_of(const struct hop_card_machines *machines, int32_t machine)
 {
     return hop_cards_first(machines->ends[machine]) & ~hop_cards_first(begin_of(machines, machine));

@@ -39,7 +39,6 @@ static inline int32_t hop_cards_count(hop_cards cards)
 int32_t hop_cards_total(const struct hop_card_machines *machines);
 /* The first `count` devices. */
 hop_cards hop_cards_first(int32_t count);
-int32_t hop_card_machine(const struct hop_card_machines *machines, int32_t device);
 /* Are they on more than one machine? */
 bool hop_cards_cross(const struct hop_card_machines *machines, hop_cards cards);
 /* How many of `cards` are not on the machine of all of `others` (which do not cross). */

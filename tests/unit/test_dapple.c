@@ -11,9 +11,11 @@
 #include <string.h>
 
 #include "schedule/price.h"
+#include "strategy/dapple_authors.h"
 #include "strategy/dapple_search.h"
 #include "strategy/strategy.h"
 #include "support_files.h"
+#include "support_mutation.h"
 #include "support_planner.h"
 #include "support_replicas.h"
 #include "support_schedule.h"
@@ -129,7 +131,6 @@ static void placement(void **state)
     assert_int_equal(hop_cards_away(&machines, CARDS(0, 5, 9), CARDS(4, 6)), 2);
     assert_int_equal(hop_cards_total(&machines), 10);
     assert_int_equal(hop_cards_count(hop_cards_first(10)), 10);
-    assert_int_equal(hop_card_machine(&machines, 8), 2);
 }
 
 /* Two rounds of one device on two machines of two: every pair but none twice. */
@@ -145,6 +146,81 @@ static void rounds_of_replicas(void **state)
     assert_true(list.items[0] == CARDS(0, 2));
     assert_true(list.items[1] == CARDS(0, 1));
     free(list.items);
+}
+
+/* Three layers in a row, of 1, 2 and 3 seconds. */
+static const char three_layers[] = "3\n"
+                                   "1 3 6\n-1 2 5\n-1 -1 3\n-1 -1 -1\n"
+                                   "8 16 24\n-1 8 16\n-1 -1 8\n-1 -1 -1\n"
+                                   "4e6 8e6 9e6\n-1 4e6 5e6\n-1 -1 1e6\n-1 -1 -1\n"
+                                   "100 200 0\n"
+                                   "0\n1 0\n2 1 0\n";
+
+static struct hop_error read_error;
+
+static hop_status read_profile(const char *path)
+{
+    struct hop_dapple_profile profile;
+    const hop_status status = hop_dapple_profile_load(path, &profile, &read_error);
+    if (status == HOP_OK)
+        hop_dapple_profile_free(&profile);
+    return status;
+}
+
+static void profiles_are_checked(void **state)
+{
+    (void)state;
+    struct hop_error err = {0};
+    struct hop_dapple_profile profile;
+    ASSERT_OK(
+        hop_dapple_profile_load(hop_test_write_text("three.dump", three_layers), &profile, &err));
+    assert_int_equal(profile.layers, 3);
+    hop_dapple_profile_scale(&profile, 2, 8);
+    ASSERT_NEAR(hop_dapple_seconds(&profile), 24, 0);
+    ASSERT_NEAR(hop_dapple_at(&profile, profile.compute, 1, 2), 20, 0);
+    ASSERT_NEAR(hop_dapple_at(&profile, profile.parameters, 1, 2), 5e6, 0);
+    ASSERT_NEAR(profile.output[1], 800, 0);
+    assert_int_equal(profile.first[3], 3);
+    assert_int_equal(profile.predecessors[1], 1);
+    hop_dapple_profile_free(&profile);
+    hop_test_mutate_text("profile.dump", three_layers, read_profile, &read_error);
+}
+
+/* One GPU a stage on two machines, by hand: blocks of 3 and 3 seconds, two transfers' worth of 200
+ * bytes at 1 GB/s; the first stage is charged for the parameters of three layers, but on one GPU
+ * nothing is reduced. T = 3 / 4 * 3 + 6 / 4 + 50e-9. */
+static void authors_by_hand(void **state)
+{
+    (void)state;
+    struct hop_error err = {0};
+    struct hop_dapple_profile profile;
+    struct hop_dapple_answer answer;
+    int32_t ends[] = {1, 2};
+    const struct hop_card_machines machines = {ends, 2};
+    const struct hop_dapple_question question = {
+        .profile = &profile, .machines = &machines, .global_batch = 4, .micro_batch = 1};
+    ASSERT_OK(
+        hop_dapple_profile_load(hop_test_write_text("three.dump", three_layers), &profile, &err));
+    ASSERT_OK(hop_dapple_bipartition(&question, &answer, &err));
+    assert_int_equal(answer.stages[0].hi, 2);
+    assert_true(answer.stages[1].cards == CARDS(1));
+    ASSERT_NEAR(answer.speedup, 6 / (0.75 * 3 + 1.5 + 50e-9), 1e-12);
+    hop_dapple_answer_free(&answer);
+    ASSERT_OK(hop_dapple_pipelines(&question, 2, true, &answer, &err));
+    assert_int_equal(answer.count, 2);
+    ASSERT_NEAR(answer.speedup, 6 / (0.75 * 3 + 1.5 + 50e-9), 1e-12);
+    hop_dapple_answer_free(&answer);
+    /* Two replicas on two machines reduce 9 MB at 3 GB/s: 3 s + 3 ms. */
+    ASSERT_NEAR(hop_dapple_parallel_speedup(&question), 6 / 3.003, 1e-12);
+    /* An all-reduce of 1 GB on three GPUs of two machines. */
+    int32_t three[] = {2, 3};
+    const struct hop_card_machines uneven = {three, 2};
+    ASSERT_NEAR(hop_dapple_all_reduce(&uneven, CARDS(0, 1, 2), 1e9), 4.0 / 9, 1e-12);
+    ASSERT_NEAR(hop_dapple_all_reduce(&uneven, CARDS(0, 1), 1e9), 0.04, 1e-12);
+    ASSERT_NEAR(hop_dapple_all_to_all(&uneven, CARDS(0, 1), CARDS(2), 1e9), 1, 1e-12);
+    ASSERT_NEAR(hop_dapple_all_to_all(&uneven, CARDS(0), CARDS(1, 2), 1e9), 1.0 / 3, 1e-12);
+    ASSERT_NEAR(hop_dapple_all_to_all(&uneven, CARDS(0), CARDS(1), 1e9), 0.04, 1e-12);
+    hop_dapple_profile_free(&profile);
 }
 
 enum { LAYERS_MOST = 6, DEVICES_MOST = 5 };
@@ -506,6 +582,8 @@ int main(void)
         cmocka_unit_test(all_reduce_ends_the_step),
         cmocka_unit_test(placement),
         cmocka_unit_test(rounds_of_replicas),
+        cmocka_unit_test(profiles_are_checked),
+        cmocka_unit_test(authors_by_hand),
         cmocka_unit_test(search_against_all_plans),
         cmocka_unit_test(random_clusters),
         cmocka_unit_test(free_links_replicate),
