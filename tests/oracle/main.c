@@ -9,7 +9,9 @@ static const struct {
 } systems[] = {
     {"accpar", oracle_accpar},
     {"asteroid", oracle_asteroid},
+    {"chimera", oracle_chimera},
     {"dapple", oracle_dapple},
+    {"pipedream", oracle_pipedream},
 };
 enum { SYSTEMS = sizeof systems / sizeof *systems };
 

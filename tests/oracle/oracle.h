@@ -11,7 +11,7 @@
  * files they name are wrong; nothing is printed then. */
 typedef hop_status oracle_run(int argc, char **argv, struct hop_error *err);
 
-oracle_run oracle_accpar, oracle_asteroid, oracle_dapple;
+oracle_run oracle_accpar, oracle_asteroid, oracle_chimera, oracle_dapple, oracle_pipedream;
 
 /* A whole number of [low, high], or HOP_INPUT with its `name`. */
 hop_status oracle_integer(const char *text, const char *name, int32_t low, int32_t high,

@@ -405,7 +405,8 @@ static void unknown_names_get_a_hint(void **state)
     assert_int_equal(hop_strategy_find("zzzz", &system, &err), HOP_INPUT);
     assert_string_equal(err.message,
                         "strategy: there is no 'zzzz'; choose one of hybridop, frozen, gpipe, "
-                        "dapple, asteroid, accpar, accpar-full, single");
+                        "pipedream-flush, chimera, hdp, dapple, asteroid, accpar, accpar-full, "
+                        "single");
     assert_null(system);
 }
 
