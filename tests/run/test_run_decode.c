@@ -115,6 +115,8 @@ static void test_while_training(void **state)
     const json_t *const last = evaluation_line(metrics, STEPS);
     assert_near("f1 of the summary", number(json_object_get(summary, "eval_after"), "f1"),
                 number(last, "eval_f1"), 0);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(summary, "best"), "metric")), "f1");
     assert_near("f1 before", number(json_object_get(summary, "eval_before"), "f1"), before, 0);
 }
 

@@ -147,6 +147,36 @@ static void test_accuracy(void **state)
     assert_adapter_of(run, r.best);
 }
 
+/* Questions with a right and a wrong answer each. */
+static const char *write_passages(const char *name)
+{
+    const char *lines = "";
+    for (int i = 0; i < 8; i++)
+        lines = text("%s{\"idx\": %d, \"passage\": {\"text\": \"%c is %d.\", \"questions\": [{"
+                     "\"idx\": %d, \"question\": \"%c?\", \"answers\": ["
+                     "{\"text\": \"%d\", \"label\": 1}, {\"text\": \"no\", \"label\": 0}]}]}}\n",
+                     lines, i, 'a' + i, i, i, 'a' + i, i);
+    return write_text(name, "%s", lines);
+}
+
+static void test_multirc(void **state)
+{
+    (void)state;
+    const char *const run = scratch("multirc");
+    const char *const rows = write_passages("passages.jsonl");
+    const char *const spelled = write_model("reader", (struct model){.vocabulary = 102});
+    write_ascii_tokenizer("reader");
+    const struct process done =
+        TRAIN(job, run, text("model=%s", spelled), "data.task=multirc", "data.max_length=120",
+              text("data.train=%s", rows), text("data.eval=%s", rows), "train.learning_rate=0.003");
+    assert_success(&done);
+    const struct replay r = replay(run, "eval_f1a", 1);
+    assert_int_equal(r.without_gain, PATIENCE);
+    assert_stopped_early(run, &r);
+    check_best(run, &r, "f1a");
+    assert_adapter_of(run, r.best);
+}
+
 static void assert_same_end(const char *run)
 {
     const json_t *const a = read_json(text("%s/trainer_state.json", run));
@@ -269,10 +299,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss),           cmocka_unit_test(test_accuracy),
-        cmocka_unit_test(test_resumed),        cmocka_unit_test(test_result),
-        cmocka_unit_test(test_resumed_at_end), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_rslora),
+        cmocka_unit_test(test_loss),    cmocka_unit_test(test_accuracy),
+        cmocka_unit_test(test_multirc), cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_result),  cmocka_unit_test(test_resumed_at_end),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_rslora),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
