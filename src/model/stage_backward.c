@@ -96,6 +96,7 @@ static hop_status feed_forward_back(const struct pass *pass, struct hop_error *e
     HOP_TRY(norm_again(pass, HOP_POST_ATTENTION_NORM, kept->mid,
                        trains_any(pass, HOP_GATE_PROJ, HOP_UP_PROJ), err));
     HOP_TRY(project_back(pass, kept->normed, HOP_GATE_PROJ, dgate_up, 2, pass->dnormed, err));
+    HOP_TRY(hop__stage_reduce(stage, pass->run, pass->dnormed, err));
     return norm_back(pass, HOP_POST_ATTENTION_NORM, kept->mid, kept->rstd2, err);
 }
 
@@ -146,6 +147,7 @@ static hop_status attention_back(const struct pass *pass, struct hop_error *err)
                          pass->stops_here ? NULL : pass->dnormed, err));
     if (pass->stops_here)
         return HOP_OK;
+    HOP_TRY(hop__stage_reduce(stage, pass->run, pass->dnormed, err));
     return norm_back(pass, HOP_INPUT_NORM, pass->h, pass->kept.rstd1, err);
 }
 
