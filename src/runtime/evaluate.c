@@ -21,31 +21,18 @@ static int32_t pack(struct hop_coordinator *c, size_t first, size_t n)
     return batches;
 }
 
-static int head_rank(const struct hop_coordinator *c)
-{
-    return c->ranks.rank_of[c->plan.parts[hop_plan_head(&c->plan, 0)].device];
-}
-
 static hop_status run(struct hop_coordinator *c, int32_t batches, const float **scores,
                       struct hop_error *err)
 {
-    const int head = head_rank(c);
     const struct hop_command_message message = {
         .kind = HOP_COMMAND_EVALUATE,
         .schedule = batches == 1 ? c->schedules.evaluate_one : c->schedules.evaluate_many,
         .batches = batches};
-    const size_t n = (size_t)batches * (size_t)c->session.config.limits.labels;
+    struct hop_pass pass = {0};
     HOP_TRY(hop_coordinator_command(c, &message, err));
-    if (c->session.executor) {
-        struct hop_pass pass;
+    if (c->session.executor)
         HOP_TRY(hop_coordinator_own_pass(c, &message, &pass, err));
-        *scores = pass.scores;
-    }
-    if (head != 0) {
-        HOP_TRY(hop_receive(c->transport, HOP_CHANNEL_CONTROL, head, HOP_TAG_SCORES, c->transfer,
-                            n * sizeof(float), "the scores of an evaluation", err));
-        *scores = c->transfer;
-    }
+    HOP_TRY(hop_coordinator_gather_scores(c, batches, pass.scores, scores, err));
     for (int r = 1; r < c->ranks.count; r++)
         HOP_TRY(hop_request_wait(c->transport, &c->sends[r], "a command to be taken", err));
     return HOP_OK;

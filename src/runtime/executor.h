@@ -25,7 +25,8 @@ struct hop_executor_config {
     float weight_decay;
     int32_t device;      /* index in the plan */
     const char *backend; /* name */
-    bool bp;             /* false: the backend's backward entries are taken away */
+    bool bp;             /* false: the backend's backward entries are taken away from parts that
+                            the plan does not train by backprop */
     int32_t threads;
     const int32_t *rank_of; /* (plan->devices): rank of each device, -1 for idle ones; borrowed */
     int64_t trace_steps;    /* steps 1..trace_steps are recorded */
@@ -47,15 +48,17 @@ void hop_executor_free(struct hop_executor *executor);
 struct hop_pass {
     double busy;              /* seconds of computation, on an emulated device by its clock */
     struct hop_lateness late; /* of an emulated device */
-    int32_t losses;           /* with the head: micro_batches, else 0 */
-    const double *loss;       /* (losses) -sum(logprob)/label_total of each micro-batch */
-    int32_t derivatives;      /* with the head: micro_batches * probes, else 0 */
+    int32_t losses;           /* with a head: micro_batches, else 0 */
+    const double *loss;       /* (losses) -sum(logprob)/label_total of the rows of each micro-batch
+                                 that heads of this device handle: the sum over devices is its loss */
+    int32_t derivatives;      /* with a head: micro_batches * probes, else 0 */
     const double *probe_loss; /* (micro_batches, probes) losses of the probes */
     int32_t squares;          /* parameters of the trainable parts of this device */
     const double *square;     /* (squares) sum of squares of each parameter's gradient */
     double held;              /* bytes of the parts, their optimizer state and message buffers */
-    const float *scores;      /* evaluation with the head: label log-probabilities, (micro_batches,
-                                 limits.labels) */
+    const float *scores;      /* evaluation with a head: label log-probabilities, (micro_batches,
+                                 limits.labels), those of the rows that heads of this device handle
+                                 at their places */
 };
 
 /* Runs schedule `index` on batches[0..micro_batches). step counts from 1 (0: evaluation). Gradients
@@ -78,7 +81,9 @@ hop_status hop_executor_update(struct hop_executor *executor, const struct hop_u
 /* Adapter values, first and second moments of all parts of this device, part after part:
  * 3 * total floats a part. */
 size_t hop_executor_state_count(const struct hop_executor *executor);
-void hop_executor_state_get(const struct hop_executor *executor, float *state);
+/* What this device sends of them when they are collected, part after part and block after block
+ * (see block_state.h); at most hop_executor_state_count() floats. Returns how many. */
+size_t hop_executor_state_get(const struct hop_executor *executor, float *state);
 hop_status hop_executor_state_set(struct hop_executor *executor, const float *state,
                                   struct hop_error *err);
 

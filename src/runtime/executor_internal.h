@@ -3,11 +3,14 @@
 #define HOP_RUNTIME_EXECUTOR_INTERNAL_H
 
 #include "runtime/executor.h"
+#include "runtime/slice.h"
+#include "schedule/reduction.h"
 #include "train/adamw.h"
 
 /* One part of the plan that lives here. */
 struct hop_executor_part {
     int32_t index; /* in the plan */
+    bool head;
     struct hop_stage *stage;
     struct hop_adamw adamw;
     int32_t *slot_of; /* (micro-batches): stage slot holding the kept activations, -1: none */
@@ -15,19 +18,35 @@ struct hop_executor_part {
     int32_t slots;
 };
 
+/* A message under way. Between emulated devices a second one tells when it arrives. */
+struct hop_wire {
+    struct hop_request data, time;
+    double arrival;
+};
+
 /* Buffers of one payload kind. */
 struct hop_ring {
     size_t bytes; /* of one buffer */
     int32_t receives, sends, locals;
-    unsigned char *memory; /* receives, then sends, then locals */
-    struct hop_request *receive, *send;
+    bool gathers;          /* there is one more, for inputs that are only gathered here */
+    unsigned char *memory; /* receives, then sends, then locals, then the one to gather in */
+    int32_t receive_width, send_width;
+    struct hop_wire *receive, *send; /* (receives, receive_width), (sends, send_width) */
+};
+
+/* A reduction that a part of this device takes part in, as one of a ring. */
+struct hop_executor_reduction {
+    int32_t place, count;   /* among its parts; 0 of them: this device has none of it */
+    int32_t previous, next; /* devices in the ring */
+    bool timed;             /* all of them are emulated on this machine */
+    size_t offset, total;   /* floats in the part's gradients */
 };
 
 struct hop_executor {
     struct hop_executor_config config;
     const struct hop_plan *plan;
     struct hop_transport *transport;
-    struct hop_ops ops;
+    struct hop_ops ops, forward_ops; /* the backend's; without its backward operations */
     struct hop_backend *backend;
     struct hop_executor_part *parts;
     int32_t part_count;
@@ -36,17 +55,32 @@ struct hop_executor {
     struct hop_route *routes;
     int32_t route_count;
     struct hop_ring rings[HOP_PAYLOADS];
-    int32_t micro_batches, probes; /* largest over the routes */
-    struct hop_probe *probe_list;  /* (probes) */
-    struct hop_request *derivative_requests;
-    unsigned char *derivative_wires; /* a message a derivative transfer of a route */
-    size_t derivative_stride;        /* bytes of one */
-    float *derivatives;              /* (micro_batches, probes): received or computed here */
+    struct hop_slice slice;
+    struct hop_reductions reductions;
+    struct hop_executor_reduction *reduction; /* (reductions) */
+    float *chunk;                             /* of the largest, on its way round a ring */
+    int32_t micro_batches, probes;            /* largest over the routes */
+    struct hop_probe *probe_list;             /* (probes) */
+    struct hop_wire *derivative_wires;        /* (derivative transfers of a route) */
+    float *arrivals;                          /* (derivative transfers of a route, probes) */
+    float *derivatives;                       /* (micro_batches, probes): received or computed */
     double *loss, *probe_loss, *square;
     uint16_t *directions; /* (plan probes) 0, 1, ... */
     float *coefficients;  /* (plan probes) */
     float *scores;
     struct hop_timeline timeline;
+};
+
+/* One pass in progress. */
+struct hop_executor_pass {
+    struct hop_executor *executor;
+    const struct hop_route *route;
+    const struct hop_task *tasks;
+    const struct hop_batch *batches;
+    int64_t step;
+    struct hop_emulation *emulation; /* NULL: nothing waits */
+    int32_t posted[HOP_PAYLOADS];    /* tasks whose receives are posted so far */
+    double busy;
 };
 
 /* executor_buffers.c */
@@ -55,5 +89,50 @@ void hop_executor_buffers_free(struct hop_executor *executor);
 void *hop_ring_receive(const struct hop_ring *ring, int32_t slot);
 void *hop_ring_send(const struct hop_ring *ring, int32_t slot);
 void *hop_ring_local(const struct hop_ring *ring, int32_t slot);
+void *hop_ring_gather(const struct hop_ring *ring);
+
+/* executor_messages.c */
+/* Receives are posted ahead of need: a full window of each kind, and every derivative. */
+hop_status hop_pass_post_receives(struct hop_executor_pass *pass, struct hop_error *err);
+/* A task's input when it is there, NULL where it has none; afterwards its buffer takes the next. */
+hop_status hop_pass_await_input(struct hop_executor_pass *pass, int32_t index, const void **input,
+                                struct hop_error *err);
+hop_status hop_pass_release_input(struct hop_executor_pass *pass, int32_t index,
+                                  struct hop_error *err);
+/* A task's output buffer when it is free, NULL where it has none; then sends what is in it. */
+hop_status hop_pass_await_output(struct hop_executor_pass *pass, int32_t index, void **output,
+                                 struct hop_error *err);
+hop_status hop_pass_send_output(struct hop_executor_pass *pass, int32_t index, void *output,
+                                struct hop_error *err);
+hop_status hop_pass_await_derivatives(struct hop_executor_pass *pass, int32_t index,
+                                      struct hop_error *err);
+hop_status hop_pass_send_derivatives(struct hop_executor_pass *pass, int32_t index,
+                                     struct hop_error *err);
+/* Until all messages of the pass were taken. */
+hop_status hop_pass_await_sends(struct hop_executor_pass *pass, struct hop_error *err);
+
+/* executor_tasks.c */
+/* Computes a task on its part's rows; `input` and `output` as above. */
+hop_status hop_pass_compute(struct hop_executor_pass *pass, const struct hop_task *task,
+                            const void *input, void *output, struct hop_error *err);
+
+/* executor_reduce.c */
+hop_status hop_executor_reductions_create(struct hop_executor *executor, struct hop_error *err);
+void hop_executor_reductions_free(struct hop_executor *executor);
+/* Adds up the gradients of a REDUCE; all its parts end with the same bits. *start and *end are the
+ * times of the task. */
+hop_status hop_pass_reduce(struct hop_executor_pass *pass, const struct hop_task *task,
+                           double *start, double *end, struct hop_error *err);
+
+static inline struct hop_executor_part *hop_pass_part(const struct hop_executor_pass *pass,
+                                                      const struct hop_task *task)
+{
+    return &pass->executor->parts[pass->executor->part_of[task->part]];
+}
+
+static inline int hop_pass_rank(const struct hop_executor_pass *pass, int32_t device)
+{
+    return pass->executor->config.rank_of[device];
+}
 
 #endif

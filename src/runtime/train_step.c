@@ -17,7 +17,7 @@ struct reduced {
     double loss, busy;
     double grad_norm, zo_grad_norm;
     bool exact, estimated; /* is there a part of either kind? */
-    struct hop_pass head;  /* losses and probe losses */
+    struct hop_pass head;  /* of a device with a head; with probes there is one */
 };
 
 /* Packing */
@@ -54,7 +54,8 @@ static int32_t schedule_for(const struct hop_coordinator *c, int64_t step, int32
 /* Reduction */
 
 /* A device reports its parameters part after part; the sum over the model is made block after
- * block, so that the norm has the same bits for every split. */
+ * block, so that the norm has the same bits for every split. Copies of a block report the same: it
+ * counts once. */
 static void place_squares(struct hop_coordinator *c, int32_t device, const struct hop_pass *pass)
 {
     int32_t at = 0;
@@ -79,6 +80,8 @@ static void take_pass(struct hop_coordinator *c, int32_t device, const struct ho
     c->held[device] = pass->held;
     if (pass->losses > 0)
         out->head = *pass;
+    for (int32_t m = 0; m < pass->losses; m++)
+        c->losses[m] += pass->loss[m];
     place_squares(c, device, pass);
 }
 
@@ -138,7 +141,7 @@ static hop_status reduce(struct hop_coordinator *c, int64_t step, struct reduced
                          struct hop_error *err)
 {
     for (int32_t m = 0; m < out->head.losses; m++)
-        out->loss += out->head.loss[m];
+        out->loss += c->losses[m];
     return reduce_norms(c, step, out, err);
 }
 
@@ -327,6 +330,7 @@ hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err
                                                 .schedule = schedule_for(c, step, batches),
                                                 .step = step,
                                                 .batches = batches};
+    memset(c->losses, 0, (size_t)batches * sizeof *c->losses);
     HOP_TRY(hop_coordinator_command(c, &message, err));
     if (c->session.executor) {
         HOP_TRY(hop_coordinator_own_pass(c, &message, &pass, err));
