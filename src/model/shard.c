@@ -113,21 +113,22 @@ static struct hop_range split_features(const struct hop_model_config *model,
     return (struct hop_range){range.lo * model->head_dim, range.hi * model->head_dim};
 }
 
-struct hop_slice hop_shard_weight(const struct hop_model_config *model,
-                                  const struct hop_shard *shard, enum hop_target target)
+struct hop_submatrix hop_shard_weight(const struct hop_model_config *model,
+                                      const struct hop_shard *shard, enum hop_target target)
 {
     const struct hop_range split = split_features(model, shard, target);
     const int64_t in = hop_target_in(model, target), out = hop_target_out(model, target);
     if (splits_inputs(target))
-        return (struct hop_slice){.rows = out, .column = split.lo, .columns = split.hi - split.lo};
-    return (struct hop_slice){.row = split.lo, .rows = split.hi - split.lo, .columns = in};
+        return (struct hop_submatrix){
+            .rows = out, .column = split.lo, .columns = split.hi - split.lo};
+    return (struct hop_submatrix){.row = split.lo, .rows = split.hi - split.lo, .columns = in};
 }
 
-struct hop_slice hop_shard_factor(const struct hop_model_config *model,
-                                  const struct hop_shard *shard, enum hop_target target,
-                                  enum hop_factor factor, int32_t rank)
+struct hop_submatrix hop_shard_factor(const struct hop_model_config *model,
+                                      const struct hop_shard *shard, enum hop_target target,
+                                      enum hop_factor factor, int32_t rank)
 {
-    struct hop_slice slice = hop_shard_weight(model, shard, target);
+    struct hop_submatrix slice = hop_shard_weight(model, shard, target);
     if (factor == HOP_LORA_A) {
         slice.row = 0;
         slice.rows = rank;
@@ -160,7 +161,7 @@ struct hop_range hop_shard_own_rows(const struct hop_model_config *model,
                                     const struct hop_shard *shard, enum hop_target target,
                                     enum hop_factor factor, int32_t rank)
 {
-    const struct hop_slice slice = hop_shard_factor(model, shard, target, factor, rank);
+    const struct hop_submatrix slice = hop_shard_factor(model, shard, target, factor, rank);
     const bool of_keys = target == HOP_K_PROJ || target == HOP_V_PROJ;
     if (of_keys && factor == HOP_LORA_B)
         return own_key_rows(model, shard);

@@ -63,16 +63,16 @@ struct hop_model_config hop_shard_model(const struct hop_model_config *model,
                                         const struct hop_shard *shard);
 
 /* Rows [row, row + rows) and columns [column, column + columns) of a matrix. */
-struct hop_slice {
+struct hop_submatrix {
     int64_t row, rows, column, columns;
 };
 /* What the shard holds of W (out, in). */
-struct hop_slice hop_shard_weight(const struct hop_model_config *model,
-                                  const struct hop_shard *shard, enum hop_target target);
+struct hop_submatrix hop_shard_weight(const struct hop_model_config *model,
+                                      const struct hop_shard *shard, enum hop_target target);
 /* What it holds of A (rank, in) or B (out, rank). */
-struct hop_slice hop_shard_factor(const struct hop_model_config *model,
-                                  const struct hop_shard *shard, enum hop_target target,
-                                  enum hop_factor factor, int32_t rank);
+struct hop_submatrix hop_shard_factor(const struct hop_model_config *model,
+                                      const struct hop_shard *shard, enum hop_target target,
+                                      enum hop_factor factor, int32_t rank);
 /* Is a shard's gradient of this factor a partial sum? */
 bool hop_shard_shares(const struct hop_shard *shard, enum hop_target target,
                       enum hop_factor factor);

@@ -3,7 +3,7 @@
 
 #include "model/shard.h"
 
-static size_t elements(const struct hop_slice *slice)
+static size_t elements(const struct hop_submatrix *slice)
 {
     return (size_t)(slice->rows * slice->columns);
 }
@@ -19,10 +19,10 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 /* Copies what two slices of one matrix have in common; each is stored row after row. */
-static void copy(const struct hop_slice *from_slice, const float *from,
-                 const struct hop_slice *to_slice, float *to)
+static void copy(const struct hop_submatrix *from_slice, const float *from,
+                 const struct hop_submatrix *to_slice, float *to)
 {
-    const struct hop_slice *const f = from_slice, *const t = to_slice;
+    const struct hop_submatrix *const f = from_slice, *const t = to_slice;
     const int64_t first = larger(f->row, t->row);
     const int64_t end = smaller(f->row + f->rows, t->row + t->rows);
     const int64_t begin = larger(f->column, t->column);
@@ -38,14 +38,15 @@ static int32_t rank_of(const struct hop_parameter *item)
     return (int32_t)(item->factor == HOP_LORA_A ? item->rows : item->columns);
 }
 
-static struct hop_slice slice_of(const struct hop_model_config *model,
-                                 const struct hop_shard *shard, const struct hop_parameter *item)
+static struct hop_submatrix slice_of(const struct hop_model_config *model,
+                                     const struct hop_shard *shard,
+                                     const struct hop_parameter *item)
 {
     return hop_shard_factor(model, shard, item->target, item->factor, rank_of(item));
 }
 
-static struct hop_slice whole_of(const struct hop_model_config *model,
-                                 const struct hop_parameter *item)
+static struct hop_submatrix whole_of(const struct hop_model_config *model,
+                                     const struct hop_parameter *item)
 {
     const struct hop_shard whole = {0};
     return slice_of(model, &whole, item);
@@ -65,7 +66,7 @@ size_t hop_shard_take(const struct hop_model_config *model, const struct hop_sha
         const struct hop_parameter *const item = &whole->items[i];
         if (!lies_in(item, lo, hi))
             continue;
-        const struct hop_slice all = whole_of(model, item), own = slice_of(model, shard, item);
+        const struct hop_submatrix all = whole_of(model, item), own = slice_of(model, shard, item);
         copy(&all, values + item->offset, &own, slices + at);
         at += elements(&own);
     }
@@ -81,7 +82,7 @@ size_t hop_shard_put(const struct hop_model_config *model, const struct hop_shar
         const struct hop_parameter *const item = &whole->items[i];
         if (!lies_in(item, lo, hi))
             continue;
-        const struct hop_slice all = whole_of(model, item), own = slice_of(model, shard, item);
+        const struct hop_submatrix all = whole_of(model, item), own = slice_of(model, shard, item);
         copy(&own, slices + at, &all, values + item->offset);
         at += elements(&own);
     }
@@ -95,8 +96,9 @@ static bool is_summed(const struct hop_shard_sum *sum, const struct hop_paramete
 }
 
 /* What `numbers` hold of a factor. */
-static struct hop_slice summed_of(const struct hop_model_config *model,
-                                  const struct hop_shard_sum *sum, const struct hop_parameter *item)
+static struct hop_submatrix summed_of(const struct hop_model_config *model,
+                                      const struct hop_shard_sum *sum,
+                                      const struct hop_parameter *item)
 {
     return sum->shared ? whole_of(model, item) : slice_of(model, &sum->piece, item);
 }
@@ -106,7 +108,7 @@ size_t hop_shard_sum_count(const struct hop_model_config *model, const struct ho
 {
     size_t count = 0;
     for (size_t i = 0; i < part->count; i++) {
-        const struct hop_slice slice = summed_of(model, sum, &part->items[i]);
+        const struct hop_submatrix slice = summed_of(model, sum, &part->items[i]);
         if (is_summed(sum, &part->items[i]))
             count += elements(&slice);
     }
@@ -122,8 +124,8 @@ void hop_shard_sum_take(const struct hop_model_config *model, const struct hop_s
         const struct hop_parameter *const item = &part->items[i];
         if (!is_summed(sum, item))
             continue;
-        const struct hop_slice own = slice_of(model, shard, item);
-        const struct hop_slice summed = summed_of(model, sum, item);
+        const struct hop_submatrix own = slice_of(model, shard, item);
+        const struct hop_submatrix summed = summed_of(model, sum, item);
         copy(&own, slices + item->offset, &summed, numbers);
         numbers += elements(&summed);
     }
@@ -137,8 +139,8 @@ void hop_shard_sum_put(const struct hop_model_config *model, const struct hop_sh
         const struct hop_parameter *const item = &part->items[i];
         if (!is_summed(sum, item))
             continue;
-        const struct hop_slice own = slice_of(model, shard, item);
-        const struct hop_slice summed = summed_of(model, sum, item);
+        const struct hop_submatrix own = slice_of(model, shard, item);
+        const struct hop_submatrix summed = summed_of(model, sum, item);
         copy(&summed, numbers, &own, slices + item->offset);
         numbers += elements(&summed);
     }

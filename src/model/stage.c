@@ -71,7 +71,7 @@ static const char *element(const struct hop_tensor *tensor, int64_t index)
 
 /* Columns of a matrix, converted already, for a backend may borrow the copy. */
 static hop_status copy_columns(struct hop_stage *stage, const struct hop_tensor *tensor,
-                               const struct hop_slice *slice, void **out, struct hop_error *err)
+                               const struct hop_submatrix *slice, void **out, struct hop_error *err)
 {
     const enum hop_dtype dtype = stage->config.dtype;
     const size_t n = (size_t)slice->columns, bytes = n * hop_dtype_size(dtype);
@@ -87,7 +87,8 @@ static hop_status load_projection(struct hop_stage *stage, const struct hop_weig
                                   size_t i, enum hop_target target, const char *name,
                                   struct hop_error *err)
 {
-    const struct hop_slice slice = hop_shard_weight(&stage->whole, &stage->config.shard, target);
+    const struct hop_submatrix slice =
+        hop_shard_weight(&stage->whole, &stage->config.shard, target);
     const struct hop_tensor *const tensor = hop_weights_find(weights, name);
     struct hop__block *const block = &stage->blocks[i];
     if (!tensor)
@@ -127,7 +128,8 @@ static hop_status load_vector(struct hop_stage *stage, const struct hop_weights 
 static hop_status load_bias(struct hop_stage *stage, const struct hop_weights *weights, size_t i,
                             enum hop_target target, char **next, struct hop_error *err)
 {
-    const struct hop_slice slice = hop_shard_weight(&stage->whole, &stage->config.shard, target);
+    const struct hop_submatrix slice =
+        hop_shard_weight(&stage->whole, &stage->config.shard, target);
     char name[HOP_TENSOR_NAME];
     if (!hop__stage_biased(&stage->config, target))
         return HOP_OK;
