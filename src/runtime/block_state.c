@@ -5,10 +5,15 @@
 /* Of a block without adapters there is nothing to compare. */
 enum { CHECKSUM_FLOATS = sizeof(uint64_t) / sizeof(float) };
 
+static bool are_shards(const struct hop_plan *plan, int32_t p, int32_t q)
+{
+    return hop_plan_shard(plan, p, -1) == hop_plan_shard(plan, q, -1);
+}
+
 bool hop_block_is_sent_by(const struct hop_plan *plan, int32_t block, int32_t part)
 {
     for (int32_t p = 0; p < part; p++)
-        if (plan->parts[p].lo <= block && block < plan->parts[p].hi)
+        if (plan->parts[p].lo <= block && block < plan->parts[p].hi && !are_shards(plan, p, part))
             return false;
     return true;
 }

@@ -1,5 +1,6 @@
 /* Adapter and moments of one block, as they are collected for checkpoints: from the first part that
- * holds the block. Other parts with a copy send a checksum, because copies must never differ. */
+ * holds the block, or from all shards of its gang, each with its slices. Other parts with a copy
+ * send a checksum, because copies must never differ. */
 #ifndef HOP_RUNTIME_BLOCK_STATE_H
 #define HOP_RUNTIME_BLOCK_STATE_H
 
@@ -14,9 +15,10 @@ struct hop_block_state {
     size_t count;
 };
 
-/* Is `part` the one that sends the block? */
+/* Is `part` the one that sends the block, or one of its gang? */
 bool hop_block_is_sent_by(const struct hop_plan *plan, int32_t block, int32_t part);
-/* Floats of what `part` sends of a block with that many parameters; never more than 3 a parameter.
+/* Floats of what `part` sends of a block, of which it has that many parameters; never more than 3 a
+ * parameter.
  */
 size_t hop_block_floats(const struct hop_plan *plan, int32_t block, int32_t part, size_t count);
 /* Equal states have equal checksums; others almost never. */

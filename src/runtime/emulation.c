@@ -130,12 +130,13 @@ static void finish(struct hop_emulation *emulation, double duration, double bega
     sleep_until(due);
 }
 
-void hop_emulation_finish(struct hop_emulation *emulation, const struct hop_task *task,
+void hop_emulation_finish(struct hop_emulation *emulation, const struct hop_task *task, bool joint,
                           int32_t rows, double began, double *start, double *end)
 {
-    const double duration = emulation->time_scale *
-                            share_of_rows(emulation, task->micro_batch, rows) *
-                            hop_price_task(&emulation->cost, emulation->plan, task);
+    const double price = joint ? hop_price_span(&emulation->cost, emulation->plan, task)
+                               : hop_price_task(&emulation->cost, emulation->plan, task);
+    const double duration =
+        emulation->time_scale * share_of_rows(emulation, task->micro_batch, rows) * price;
     finish(emulation, duration, began, start, end);
 }
 

@@ -2,6 +2,7 @@
  *
  * A task computes for real and then waits for the device's clock:
  *     end = max(end of the task before, arrival of its input) + time_scale * hop_price_task()
+ * (of shards that run together, from the latest of their clocks on, hop_price_span()).
  * A message between two emulated devices of one machine has a link of its own in each direction,
  * and with shared_nic also the sender's network card, which take one message after the other:
  *     arrival = max(end of its task, link free again) + time_scale * (latency + bytes / bandwidth)
@@ -53,8 +54,9 @@ void hop_emulation_arrived(struct hop_emulation *emulation, double time);
 /* When the next task could start, by what is known so far. */
 double hop_emulation_clock(const struct hop_emulation *emulation);
 /* Waits until a task, whose real computation began at `began` and is over, may end; its start and
- * end by the device's clock. rows: of its micro-batch. */
-void hop_emulation_finish(struct hop_emulation *emulation, const struct hop_task *task,
+ * end by the device's clock. joint: it has started on all shards at this clock. rows: of its
+ * micro-batch. */
+void hop_emulation_finish(struct hop_emulation *emulation, const struct hop_task *task, bool joint,
                           int32_t rows, double began, double *start, double *end);
 /* The same of a reduction that started on all its devices at this one's clock. */
 void hop_emulation_reduced(struct hop_emulation *emulation, const struct hop_reduction *reduction,

@@ -26,10 +26,11 @@ static hop_status take_schedules(struct hop_executor *executor, struct hop_sched
         struct hop_route *const route = &executor->routes[executor->route_count];
         HOP_TRY(hop_route_create(executor->plan, &schedules[executor->route_count],
                                  executor->config.device, executor->config.window, route, err));
-        const int32_t tags = hop_route_reduction_tag(route, executor->reductions.count);
+        const int32_t tags =
+            hop_route_reduction_tag(route, executor->reductions.count) + executor->plan->part_count;
         if (tags > hop_transport_tag_limit(executor->transport))
             return hop_fail(err, HOP_UNSUPPORTED,
-                            "%d transfers and reductions a step are more than MPI has tags for; "
+                            "%d transfers, reductions and parts are more than MPI has tags for; "
                             "use fewer micro-batches",
                             tags);
         if (route->schedule.micro_batches > executor->micro_batches)
@@ -73,7 +74,9 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
     const struct hop_part *const planned = &executor->plan->parts[index];
     struct hop_executor_part *const part = &executor->parts[executor->part_count];
     executor->part_of[index] = executor->part_count;
+    part->executor = executor;
     part->index = index;
+    HOP_TRY(hop_executor_gang_create(executor, part, err));
     part->head = hop_plan_next(executor->plan, index) < 0;
     part->slots = over_schedules(executor, index, hop_schedule_slots);
     const struct hop_stage_config config = {
@@ -88,6 +91,8 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
         .limits = executor->config.limits,
         .slots = part->slots,
         .probes = over_schedules(executor, index, hop_schedule_probe_batch),
+        .shard = part->shard,
+        .exchange = {.reduce = hop_executor_exchange, .context = part},
     };
     executor->part_count++;
     HOP_TRY(hop_stage_create(ops_for(executor, planned->gradient), executor->backend, weights,
@@ -129,6 +134,7 @@ hop_status hop_executor_create(const struct hop_executor_config *config,
     HOP_TRY_DONE(hop_executor_reductions_create(executor, err));
     HOP_TRY_DONE(take_schedules(executor, schedules, schedule_count, err));
     HOP_TRY_DONE(create_parts(executor, weights, err));
+    HOP_TRY_DONE(hop_executor_reductions_join(executor, err));
     HOP_TRY_DONE(hop_calloc(&executor->probe_list, (size_t)executor->probes,
                             sizeof *executor->probe_list, err));
     HOP_TRY_DONE(hop_executor_buffers_create(executor, err));

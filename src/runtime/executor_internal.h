@@ -7,10 +7,22 @@
 #include "schedule/reduction.h"
 #include "train/adamw.h"
 
+/* Devices that add up numbers, one after the other in a ring. */
+struct hop_circle {
+    int32_t place, count;   /* among them; 0 of them: this device is none of them */
+    int32_t previous, next; /* devices */
+    bool timed;             /* all of them are emulated on this machine */
+};
+
 /* One part of the plan that lives here. */
 struct hop_executor_part {
+    struct hop_executor *executor;
     int32_t index; /* in the plan */
     bool head;
+    struct hop_shard shard;
+    struct hop_model_config model; /* as the shard sees it */
+    struct hop_circle gang;        /* the shards, one of them this part */
+    int32_t gang_id;               /* the first of them in the plan */
     struct hop_stage *stage;
     struct hop_adamw adamw;
     int32_t *slot_of; /* (micro-batches): stage slot holding the kept activations, -1: none */
@@ -34,12 +46,12 @@ struct hop_ring {
     struct hop_wire *receive, *send; /* (receives, receive_width), (sends, send_width) */
 };
 
-/* A reduction that a part of this device takes part in, as one of a ring. */
+/* A reduction that a part of this device takes part in. */
 struct hop_executor_reduction {
-    int32_t place, count;   /* among its parts; 0 of them: this device has none of it */
-    int32_t previous, next; /* devices in the ring */
-    bool timed;             /* all of them are emulated on this machine */
-    size_t offset, total;   /* floats in the part's gradients */
+    struct hop_circle circle;
+    bool collects;            /* its numbers lie scattered: they are added up elsewhere */
+    struct hop_shard_sum sum; /* if so, which ones */
+    size_t offset, total;     /* if not, floats in the part's gradients; floats */
 };
 
 struct hop_executor {
@@ -58,7 +70,10 @@ struct hop_executor {
     struct hop_slice slice;
     struct hop_reductions reductions;
     struct hop_executor_reduction *reduction; /* (reductions) */
-    float *chunk;                             /* of the largest, on its way round a ring */
+    float *collected;                         /* of the largest that collects */
+    void *chunk;                              /* on its way round a circle */
+    size_t chunk_bytes;                       /* of the largest */
+    const struct hop_executor_pass *pass;     /* in progress */
     int32_t micro_batches, probes;            /* largest over the routes */
     struct hop_probe *probe_list;             /* (probes) */
     struct hop_wire *derivative_wires;        /* (derivative transfers of a route) */
@@ -116,8 +131,37 @@ hop_status hop_pass_await_sends(struct hop_executor_pass *pass, struct hop_error
 hop_status hop_pass_compute(struct hop_executor_pass *pass, const struct hop_task *task,
                             const void *input, void *output, struct hop_error *err);
 
+/* executor_circle.c */
+/* This device's place among `count` devices. */
+struct hop_circle hop_circle_join(const struct hop_executor *executor, const int32_t *devices,
+                                  int32_t count);
+/* Bytes of the largest message that adds up n elements, which executor->chunk must hold. */
+size_t hop_circle_chunk(const struct hop_circle *circle, size_t n, enum hop_dtype dtype);
+/* Replaces n numbers by their sums over the circle, the same bits on all its devices. */
+hop_status hop_circle_add_up(const struct hop_executor_pass *pass, const struct hop_circle *circle,
+                             void *values, size_t n, enum hop_dtype dtype, int32_t tag,
+                             struct hop_error *err);
+/* Emulated devices start what they do together at the latest of their clocks. */
+hop_status hop_circle_meet(const struct hop_executor_pass *pass, const struct hop_circle *circle,
+                           int32_t tag, struct hop_error *err);
+
+/* executor_gang.c */
+/* Finds the other shards of a part. */
+hop_status hop_executor_gang_create(struct hop_executor *executor, struct hop_executor_part *part,
+                                    struct hop_error *err);
+/* Does the task run in lock-step with those of other shards? */
+bool hop_pass_is_joint(const struct hop_executor_pass *pass, const struct hop_task *task);
+/* The shards' clocks in front of a joint task. */
+hop_status hop_pass_meet_gang(struct hop_executor_pass *pass, const struct hop_task *task,
+                              struct hop_error *err);
+/* A hop_exchange of the part, which is the context. */
+hop_status hop_executor_exchange(void *part, void *values, size_t count, enum hop_dtype dtype,
+                                 struct hop_error *err);
+
 /* executor_reduce.c */
+/* First which reductions there are; then, with the parts, this device's place in them. */
 hop_status hop_executor_reductions_create(struct hop_executor *executor, struct hop_error *err);
+hop_status hop_executor_reductions_join(struct hop_executor *executor, struct hop_error *err);
 void hop_executor_reductions_free(struct hop_executor *executor);
 /* Adds up the gradients of a REDUCE; all its parts end with the same bits. *start and *end are the
  * times of the task. */

@@ -28,8 +28,8 @@ static void finish_task(struct hop_executor_pass *pass, const struct hop_task *t
                         double *end)
 {
     if (pass->emulation)
-        hop_emulation_finish(pass->emulation, task, rows_of(pass, task->micro_batch), *start, start,
-                             end);
+        hop_emulation_finish(pass->emulation, task, hop_pass_is_joint(pass, task),
+                             rows_of(pass, task->micro_batch), *start, start, end);
     else
         *end = hop_clock_now();
     pass->busy += *end - *start;
@@ -40,6 +40,7 @@ static hop_status compute(struct hop_executor_pass *pass, const struct hop_task 
                           struct hop_error *err)
 {
     struct hop_background *const background = pass->executor->transport->background;
+    HOP_TRY(hop_pass_meet_gang(pass, task, err));
     *start = hop_clock_now();
     hop_background_set_active(background, true);
     const hop_status status = hop_pass_compute(pass, task, input, output, err);
@@ -72,17 +73,28 @@ static hop_status run_task(struct hop_executor_pass *pass, int32_t index, struct
 
 /* Results */
 
+/* Of the rows that the part speaks for: those of a gang are every number once. */
+static double square_of(const struct hop_executor_part *part, const struct hop_parameter *item)
+{
+    const int32_t rank = (int32_t)(item->factor == HOP_LORA_A ? item->rows : item->columns);
+    const struct hop_range rows = hop_shard_own_rows(&part->executor->config.model, &part->shard,
+                                                     item->target, item->factor, rank);
+    const size_t columns = (size_t)item->columns;
+    return hop_sum_of_squares(hop_stage_parameters(part->stage)->gradients + item->offset +
+                                  (size_t)rows.lo * columns,
+                              (size_t)(rows.hi - rows.lo) * columns);
+}
+
 static int32_t sum_squares(struct hop_executor *executor)
 {
     int32_t n = 0;
     for (int32_t p = 0; p < executor->part_count; p++) {
-        if (executor->plan->parts[executor->parts[p].index].gradient == HOP_GRADIENT_NONE)
+        const struct hop_executor_part *const part = &executor->parts[p];
+        const struct hop_parameters *const parameters = hop_stage_parameters(part->stage);
+        if (executor->plan->parts[part->index].gradient == HOP_GRADIENT_NONE)
             continue;
-        const struct hop_parameters *const parameters =
-            hop_stage_parameters(executor->parts[p].stage);
         for (size_t i = 0; i < parameters->count; i++)
-            executor->square[n++] = hop_sum_of_squares(
-                parameters->gradients + parameters->items[i].offset, parameters->items[i].count);
+            executor->square[n++] = square_of(part, &parameters->items[i]);
     }
     return n;
 }
@@ -140,11 +152,13 @@ hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_
         .emulation = route->schedule.training ? executor->config.emulation : NULL};
     if (pass.emulation)
         hop_emulation_begin(pass.emulation, hop_clock_now());
+    executor->pass = &pass;
     memset(executor->loss, 0, (size_t)executor->micro_batches * sizeof *executor->loss);
     HOP_TRY(hop_pass_post_receives(&pass, err));
     for (int32_t i = 0; i < list->count; i++)
         HOP_TRY(run_task(&pass, i, err));
     HOP_TRY(hop_pass_await_sends(&pass, err));
+    executor->pass = NULL;
     collect(&pass, out);
     return HOP_OK;
 }

@@ -15,14 +15,14 @@ size_t hop_executor_state_count(const struct hop_executor *executor)
 static struct hop_block_state block_of(const struct hop_executor *executor,
                                        const struct hop_executor_part *part, int32_t block)
 {
-    const struct hop_executor_config *const config = &executor->config;
+    const struct hop_lora_config *const lora = &executor->config.lora;
     const int32_t lo = executor->plan->parts[part->index].lo;
-    const size_t at = (size_t)hop_lora_parameters(&config->model, &config->lora, lo, block);
+    const size_t at = (size_t)hop_lora_parameters(&part->model, lora, lo, block);
     return (struct hop_block_state){
         .values = hop_stage_parameters(part->stage)->values + at,
         .exp_avg = part->adamw.exp_avg + at,
         .exp_avg_sq = part->adamw.exp_avg_sq + at,
-        .count = (size_t)hop_lora_parameters(&config->model, &config->lora, block, block + 1)};
+        .count = (size_t)hop_lora_parameters(&part->model, lora, block, block + 1)};
 }
 
 static size_t get_block(const struct hop_executor *executor, const struct hop_executor_part *part,

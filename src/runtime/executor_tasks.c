@@ -52,7 +52,9 @@ static hop_status add_loss(struct hop_executor_pass *pass, const struct hop_task
 {
     double loss;
     HOP_TRY(loss_of(pass, batch, scores_of(pass, task), &loss, err));
-    pass->executor->loss[task->micro_batch] += loss;
+    /* Every shard has computed it. */
+    if (hop_shard_is_first(&hop_pass_part(pass, task)->shard))
+        pass->executor->loss[task->micro_batch] += loss;
     return HOP_OK;
 }
 

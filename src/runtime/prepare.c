@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "runtime/console.h"
 #include "runtime/planning.h"
+#include "schedule/plan_shard.h"
 
 hop_status hop_coordinator_path(const struct hop_coordinator *c, const char *name, char **out,
                                 struct hop_error *err)
@@ -47,6 +48,7 @@ static hop_status note_unused(const struct hop_coordinator *c, struct hop_error 
 static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
 {
     HOP_TRY(hop_model_config_load(c->job.model, &c->model, err));
+    HOP_TRY(hop_plan_check_shards(&c->plan, &c->model, err));
     HOP_TRY(hop_job_adapters(&c->job, &c->model, &c->lora, err));
     HOP_TRY(hop_weights_open(c->job.model, &c->model, &c->session.weights, err));
     HOP_TRY(note_unused(c, err));

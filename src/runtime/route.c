@@ -192,17 +192,6 @@ static hop_status assign_local(struct hop_route *route, int32_t tasks, struct ho
     return HOP_OK;
 }
 
-static hop_status check_plan(const struct hop_plan *plan, struct hop_error *err)
-{
-    for (int32_t p = 0; p < plan->part_count; p++)
-        if (hop_plan_shards(plan, p) > 1)
-            return hop_fail(err, HOP_UNSUPPORTED,
-                            "plan: part %d is a tensor shard, which can be planned and simulated, "
-                            "not run yet; choose a strategy without shards",
-                            p);
-    return HOP_OK;
-}
-
 static hop_status follow(struct hop_route *route, int32_t tasks, struct hop_error *err)
 {
     HOP_TRY(attach_messages(route, err));
@@ -217,7 +206,6 @@ hop_status hop_route_create(const struct hop_plan *plan, struct hop_schedule *sc
 {
     hop_status status = HOP_OK;
     struct hop_route route = {.device = device};
-    HOP_TRY_DONE(check_plan(plan, err));
     HOP_TRY_DONE(hop_schedule_window(plan, schedule, window, &route.window, err));
     HOP_TRY_DONE(hop_transfers_derive(plan, schedule, &route.transfers, err));
     const int32_t tasks = schedule->lists[device].count;

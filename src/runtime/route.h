@@ -58,14 +58,15 @@ struct hop_route {
     int32_t derivative_count;
 };
 
-/* Plans with tensor shards are HOP_UNSUPPORTED. The window is the smallest one, at least `window`,
+/* The window is the smallest one, at least `window`,
  * that cannot deadlock. Takes over `schedule` (emptied on success). */
 hop_status hop_route_create(const struct hop_plan *plan, struct hop_schedule *schedule,
                             int32_t device, int32_t window, struct hop_route *out,
                             struct hop_error *err);
 void hop_route_free(struct hop_route *route);
 
-/* The tag behind those of the transfers with which a reduction is run. */
+/* The tag behind those of the transfers with which a reduction is run; numbers behind the last
+ * reduction are tags for the gangs' exchanges. */
 int32_t hop_route_reduction_tag(const struct hop_route *route, int32_t reduction);
 
 #endif

@@ -1,6 +1,6 @@
 /* Adapters and moments on their way between the coordinator and the devices, and into checkpoints.
- * A part's parameters are one run of the whole model's, because both are ordered by block. Every
- * copy of a block gets the same state, and must have the same state when it is collected. */
+ * Parts hold whole blocks or, as shards, slices of them. Every copy of a block gets the same state,
+ * and must have the same state when it is collected. */
 #include "runtime/coordinator_internal.h"
 
 #include <stdlib.h>
@@ -10,16 +10,14 @@
 #include "io/file.h"
 #include "runtime/block_state.h"
 #include "runtime/console.h"
+#include "schedule/plan_shard.h"
 
-/* Of blocks [lo, hi) in the full state. */
-static struct hop_block_state state_of(const struct hop_coordinator *c, int32_t lo, int32_t hi)
+/* Parameters that a part has of blocks [lo, hi). */
+static size_t count_of(const struct hop_coordinator *c, int32_t part, int32_t lo, int32_t hi)
 {
-    const size_t at = (size_t)hop_lora_parameters(&c->model, &c->lora, 0, lo);
-    return (struct hop_block_state){.values = c->state.parameters.values + at,
-                                    .exp_avg = c->state.adamw.exp_avg + at,
-                                    .exp_avg_sq = c->state.adamw.exp_avg_sq + at,
-                                    .count =
-                                        (size_t)hop_lora_parameters(&c->model, &c->lora, lo, hi)};
+    const struct hop_shard shard = hop_plan_shard_of(&c->plan, &c->model, part);
+    const struct hop_model_config model = hop_shard_model(&c->model, &shard);
+    return (size_t)hop_lora_parameters(&model, &c->lora, lo, hi);
 }
 
 size_t hop_coordinator_state_floats(const struct hop_coordinator *c, int32_t device)
@@ -27,8 +25,33 @@ size_t hop_coordinator_state_floats(const struct hop_coordinator *c, int32_t dev
     size_t n = 0;
     for (int32_t p = 0; p < c->plan.part_count; p++)
         if (c->plan.parts[p].device == device)
-            n += 3 * state_of(c, c->plan.parts[p].lo, c->plan.parts[p].hi).count;
+            n += 3 * count_of(c, p, c->plan.parts[p].lo, c->plan.parts[p].hi);
     return n;
+}
+
+/* Values, then first and second moments of what a part has of blocks [lo, hi), out of the full
+ * state. Returns the floats. */
+static size_t take_slices(const struct hop_coordinator *c, int32_t part, int32_t lo, int32_t hi,
+                          float *to)
+{
+    const struct hop_shard shard = hop_plan_shard_of(&c->plan, &c->model, part);
+    const struct hop_parameters *const whole = &c->state.parameters;
+    const struct hop_adamw *const adamw = &c->state.adamw;
+    size_t n = hop_shard_take(&c->model, &shard, whole, lo, hi, whole->values, to);
+    n += hop_shard_take(&c->model, &shard, whole, lo, hi, adamw->exp_avg, to + n);
+    return n + hop_shard_take(&c->model, &shard, whole, lo, hi, adamw->exp_avg_sq, to + n);
+}
+
+/* The same into it. */
+static void put_slices(struct hop_coordinator *c, int32_t part, int32_t block, const float *from)
+{
+    const struct hop_shard shard = hop_plan_shard_of(&c->plan, &c->model, part);
+    const struct hop_parameters *const whole = &c->state.parameters;
+    const struct hop_adamw *const adamw = &c->state.adamw;
+    const int32_t end = block + 1;
+    size_t n = hop_shard_put(&c->model, &shard, whole, block, end, from, whole->values);
+    n += hop_shard_put(&c->model, &shard, whole, block, end, from + n, adamw->exp_avg);
+    hop_shard_put(&c->model, &shard, whole, block, end, from + n, adamw->exp_avg_sq);
 }
 
 /* Values and moments of a device's parts into c->transfer. Returns the floats. */
@@ -37,10 +60,8 @@ static size_t fill(struct hop_coordinator *c, int32_t device)
     size_t at = 0;
     for (int32_t p = 0; p < c->plan.part_count; p++) {
         const struct hop_part *const part = &c->plan.parts[p];
-        if (part->device != device)
-            continue;
-        const struct hop_block_state state = state_of(c, part->lo, part->hi);
-        at += hop_block_put(&state, c->transfer + at);
+        if (part->device == device)
+            at += take_slices(c, p, part->lo, part->hi, c->transfer + at);
     }
     return at;
 }
@@ -58,6 +79,12 @@ hop_status hop_coordinator_scatter(struct hop_coordinator *c, struct hop_error *
     return hop_executor_state_set(c->session.executor, c->transfer, err);
 }
 
+/* Floats that a part sends of a block when its state is collected. */
+static size_t floats_of(const struct hop_coordinator *c, int32_t part, int32_t block)
+{
+    return hop_block_floats(&c->plan, block, part, count_of(c, part, block, block + 1));
+}
+
 /* Floats that a device sends when its state is collected. */
 static size_t floats_from(const struct hop_coordinator *c, int32_t device)
 {
@@ -65,12 +92,12 @@ static size_t floats_from(const struct hop_coordinator *c, int32_t device)
     for (int32_t p = 0; p < c->plan.part_count; p++) {
         const struct hop_part *const part = &c->plan.parts[p];
         for (int32_t block = part->lo; block < part->hi && part->device == device; block++)
-            n += hop_block_floats(&c->plan, block, p, state_of(c, block, block + 1).count);
+            n += floats_of(c, p, block);
     }
     return n;
 }
 
-/* What a part said of its copy of a block. */
+/* What a part said of its copy of a block, or of its slices. */
 struct copy {
     int32_t part, block;
     uint64_t checksum;
@@ -81,21 +108,33 @@ struct copies {
     size_t count, capacity;
 };
 
+/* Of values and moments, one after the other. */
+static uint64_t checksum_of(const float *floats, size_t count)
+{
+    const struct hop_block_state state = {.values = (float *)floats,
+                                          .exp_avg = (float *)floats + count,
+                                          .exp_avg_sq = (float *)floats + 2 * count,
+                                          .count = count};
+    return hop_block_checksum(&state);
+}
+
+/* Shards share factors: what one sends must not change what another has sent. */
 static hop_status take_block(struct hop_coordinator *c, int32_t part, int32_t block,
                              const float *from, struct copies *copies, struct hop_error *err)
 {
-    const struct hop_block_state state = state_of(c, block, block + 1);
+    const size_t count = count_of(c, part, block, block + 1);
+    struct copy copy = {.part = part, .block = block};
+    if (count == 0)
+        return HOP_OK;
     if (hop_block_is_sent_by(&c->plan, block, part)) {
-        hop_block_take(&state, from);
-        return HOP_OK;
+        put_slices(c, part, block, from);
+        copy.checksum = checksum_of(from, count);
+    } else {
+        memcpy(&copy.checksum, from, sizeof copy.checksum);
     }
-    if (state.count == 0)
-        return HOP_OK;
     HOP_TRY(
         hop_grow(&copies->items, &copies->capacity, copies->count + 1, sizeof *copies->items, err));
-    struct copy *const copy = &copies->items[copies->count++];
-    *copy = (struct copy){.part = part, .block = block};
-    memcpy(&copy->checksum, from, sizeof copy->checksum);
+    copies->items[copies->count++] = copy;
     return HOP_OK;
 }
 
@@ -108,7 +147,7 @@ static hop_status take_device(struct hop_coordinator *c, int32_t device, struct 
         const struct hop_part *const part = &c->plan.parts[p];
         for (int32_t block = part->lo; block < part->hi && part->device == device; block++) {
             HOP_TRY(take_block(c, p, block, from, copies, err));
-            from += hop_block_floats(&c->plan, block, p, state_of(c, block, block + 1).count);
+            from += floats_of(c, p, block);
         }
     }
     return HOP_OK;
@@ -135,8 +174,9 @@ static hop_status compare(const struct hop_coordinator *c, const struct copies *
 {
     for (size_t i = 0; i < copies->count; i++) {
         const struct copy *const copy = &copies->items[i];
-        const struct hop_block_state state = state_of(c, copy->block, copy->block + 1);
-        if (hop_block_checksum(&state) != copy->checksum)
+        const size_t count = count_of(c, copy->part, copy->block, copy->block + 1);
+        take_slices(c, copy->part, copy->block, copy->block + 1, c->transfer);
+        if (checksum_of(c->transfer, count) != copy->checksum)
             return hop_fail(err, HOP_INTERNAL,
                             "step %lld: the adapters of block %d on device %s are not those of its "
                             "other copies; do all devices run the same build?",
