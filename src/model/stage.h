@@ -87,7 +87,8 @@ hop_status hop_stage_forward(struct hop_stage *stage, const struct hop_batch *ba
 
 /* Backward of the micro-batch kept in slot; adds to the adapter gradients and frees the slot.
  * doutput: gradient of output, NULL with the head. dinput: gradient of input, NULL where nobody
- * wants it (saves the first block's input gradients). */
+ * wants it (saves the first block's input gradients; a shard computes them all the same, for the
+ * other shards need its sums). */
 hop_status hop_stage_backward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
                               const void *doutput, void *dinput, struct hop_error *err);
 

@@ -174,7 +174,9 @@ static hop_status run_member(struct member *m)
     }
     hop_parameters_zero_gradients(hop_stage_parameters(m->s.stage));
     HOP_TRY(hop_stage_forward(m->s.stage, batch, 0, m->input, m->output, m->logprob, err));
-    return hop_stage_backward(m->s.stage, batch, 0, m->doutput, m->dinput, err);
+    /* Not every shard passes the gradient of the input on. */
+    return hop_stage_backward(m->s.stage, batch, 0, m->doutput, m->index % 2 ? NULL : m->dinput,
+                              err);
 }
 
 static void *member_thread(void *argument)
@@ -360,7 +362,7 @@ static void compare_states(const struct scene *scene, double bound)
             assert_true(states_error(scene, m->output, whole->output) < bound);
             assert_memory_equal(m->output, first->output, bytes);
         }
-        if (!scene->config.embed) {
+        if (!scene->config.embed && s % 2 == 0) {
             assert_true(states_error(scene, m->dinput, whole->dinput) < bound);
             assert_memory_equal(m->dinput, first->dinput, bytes);
         }
