@@ -85,7 +85,7 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
         .embed = hop_plan_previous(executor->plan, index) < 0,
         .head = part->head,
         .gradient = planned->gradient,
-        .limits = executor->config.limits,
+        .limits = executor->config.part_limits[index],
         .slots = part->slots,
         .probes = over_schedules(executor, index, hop_schedule_probe_batch),
     };
