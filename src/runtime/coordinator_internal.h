@@ -105,6 +105,11 @@ hop_status hop_coordinator_initialise(struct hop_coordinator *c, struct hop_erro
 hop_status hop_coordinator_checkpoint(struct hop_coordinator *c, struct hop_error *err);
 hop_status hop_coordinator_save_adapter(struct hop_coordinator *c, struct hop_error *err);
 
+/* coordinator_limits.c: no micro-batch, and no share of one that this part handles, is larger. */
+struct hop_batch_limits hop_coordinator_limits(const struct hop_coordinator *c);
+hop_status hop_coordinator_part_limits(const struct hop_coordinator *c, int32_t part,
+                                       struct hop_batch_limits *out, struct hop_error *err);
+
 /* coordinator_window.c: message buffers a payload kind and direction. A rank takes more where fewer
  * would deadlock. */
 hop_status hop_coordinator_window(const struct hop_coordinator *c,

@@ -19,7 +19,9 @@ struct hop_executor_config {
     struct hop_model_config model;
     struct hop_lora_config lora;
     enum hop_dtype dtype;
-    struct hop_batch_limits limits;
+    struct hop_batch_limits limits;             /* largest micro-batch */
+    const struct hop_batch_limits *part_limits; /* (plan parts) of what they handle of it; borrowed
+                                                 */
     uint64_t seed;
     float epsilon;
     float weight_decay;

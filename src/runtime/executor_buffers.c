@@ -20,11 +20,20 @@ static int32_t largest_probe_batch(const struct hop_executor *executor)
     return largest;
 }
 
+/* Of a micro-batch's rows that one part handles. */
+static size_t most_tokens(const struct hop_executor *executor)
+{
+    int32_t most = 0;
+    for (int32_t p = 0; p < executor->part_count; p++)
+        most = larger(most, executor->config.part_limits[executor->parts[p].index].tokens);
+    return (size_t)most;
+}
+
 static size_t buffer_bytes(const struct hop_executor *executor, enum hop_payload payload)
 {
     const struct hop_executor_config *const config = &executor->config;
-    const size_t hidden_states = (size_t)config->limits.tokens * (size_t)config->model.hidden *
-                                 hop_dtype_size(config->dtype);
+    const size_t hidden_states =
+        most_tokens(executor) * (size_t)config->model.hidden * hop_dtype_size(config->dtype);
     const size_t copies =
         payload == HOP_PROBE_ACTIVATION ? (size_t)largest_probe_batch(executor) : 1;
     return hop_align(hidden_states * copies);

@@ -34,7 +34,7 @@ static const struct layout layouts[] = {
      {{"gpu0", 0, 0, 0, 3, 0, 2, 0, 1}, {"gpu1", 0, 1, 3, 5, 0, 2, 0, 1}}},
     {"line-1f1b",
      "BBB",
-     "pipedream",
+     "pipedream-flush",
      2,
      {{"gpu0", 0, 0, 0, 2, 0, 2, 0, 1},
       {"gpu1", 0, 1, 2, 3, 0, 2, 0, 1},
