@@ -6,11 +6,6 @@
 #include "runtime/executor_internal.h"
 #include "schedule/plan_shard.h"
 
-static size_t exchanged_elements(const struct hop_executor *executor)
-{
-    return (size_t)executor->config.limits.tokens * (size_t)executor->config.model.hidden;
-}
-
 static hop_status join(struct hop_executor *executor, struct hop_executor_part *part,
                        struct hop_error *err)
 {
@@ -34,7 +29,9 @@ hop_status hop_executor_gang_create(struct hop_executor *executor, struct hop_ex
     if (hop_shard_is_whole(&part->shard))
         return HOP_OK;
     HOP_TRY(join(executor, part, err));
-    const size_t chunk = hop_circle_chunk(&part->gang, exchanged_elements(executor), config->dtype);
+    const size_t exchanged =
+        (size_t)config->part_limits[part->index].tokens * (size_t)config->model.hidden;
+    const size_t chunk = hop_circle_chunk(&part->gang, exchanged, config->dtype);
     executor->chunk_bytes = chunk > executor->chunk_bytes ? chunk : executor->chunk_bytes;
     return HOP_OK;
 }

@@ -1,4 +1,5 @@
-/* Emulated devices take the time that the simulator predicts of replicas and several pipelines. */
+/* Emulated devices take the time that the simulator predicts of replicas, several pipelines and
+ * tensor shards. */
 #include "support.h"
 
 #include "strategy/strategy.h"
@@ -93,10 +94,20 @@ static void test_both_directions(void **state)
     compare("chimera", "directions", parts);
 }
 
+/* Behind a whole stage, a fast and a slow board share the tensors 2 to 1 and meet in every task. */
+static void test_shards(void **state)
+{
+    (void)state;
+    compare("gpipe", "shards",
+            "{\"device\": \"gpu1\", \"stage\": 0, \"blocks\": [0, 8]},"
+            "{\"device\": \"gpu0\", \"stage\": 1, \"blocks\": [8, 10], \"tensor\": [0, 0.7]},"
+            "{\"device\": \"gpu2\", \"stage\": 1, \"blocks\": [8, 10], \"tensor\": [0.7, 1]}");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_replicas),
-                                       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_groups), cmocka_unit_test(test_shards),
                                        cmocka_unit_test(test_both_directions)};
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
