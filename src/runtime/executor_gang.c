@@ -2,6 +2,7 @@
  */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "runtime/executor_internal.h"
 #include "schedule/plan_shard.h"
@@ -62,5 +63,9 @@ hop_status hop_executor_exchange(void *context, void *values, size_t count, enum
 {
     const struct hop_executor_part *const part = context;
     const struct hop_executor_pass *const pass = part->executor->pass;
-    return hop_circle_add_up(pass, &part->gang, values, count, dtype, tag_of(pass, part), err);
+    const double began = hop_clock_now();
+    const hop_status status =
+        hop_circle_add_up(pass, &part->gang, values, count, dtype, tag_of(pass, part), err);
+    part->executor->exchanging += hop_clock_now() - began;
+    return status;
 }

@@ -74,6 +74,7 @@ struct hop_executor {
     void *chunk;                              /* on its way round a circle */
     size_t chunk_bytes;                       /* of the largest */
     const struct hop_executor_pass *pass;     /* in progress */
+    double exchanging;                        /* seconds in the exchanges of the task in progress */
     int32_t micro_batches, probes;            /* largest over the routes */
     struct hop_probe *probe_list;             /* (probes) */
     struct hop_wire *derivative_wires;        /* (derivative transfers of a route) */

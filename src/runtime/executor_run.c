@@ -23,13 +23,24 @@ static int32_t rows_of(const struct hop_executor_pass *pass, int32_t micro_batch
     return micro_batch < 0 ? 0 : pass->batches[micro_batch].sequences;
 }
 
+/* A real network's exchanges between emulated shards hold up the clock. */
+static void emulate(struct hop_executor_pass *pass, const struct hop_task *task, double *start,
+                    double *end)
+{
+    const bool joint = hop_pass_is_joint(pass, task);
+    const double clock = hop_emulation_clock(pass->emulation);
+    if (!joint && pass->executor->exchanging > 0)
+        hop_emulation_arrived(pass->emulation, clock + pass->executor->exchanging);
+    hop_emulation_finish(pass->emulation, task, joint, rows_of(pass, task->micro_batch), *start,
+                         start, end);
+}
+
 /* When the task started and ended; an emulated one ends when its device would be done. */
 static void finish_task(struct hop_executor_pass *pass, const struct hop_task *task, double *start,
                         double *end)
 {
     if (pass->emulation)
-        hop_emulation_finish(pass->emulation, task, hop_pass_is_joint(pass, task),
-                             rows_of(pass, task->micro_batch), *start, start, end);
+        emulate(pass, task, start, end);
     else
         *end = hop_clock_now();
     pass->busy += *end - *start;
@@ -41,6 +52,7 @@ static hop_status compute(struct hop_executor_pass *pass, const struct hop_task 
 {
     struct hop_background *const background = pass->executor->transport->background;
     HOP_TRY(hop_pass_meet_gang(pass, task, err));
+    pass->executor->exchanging = 0;
     *start = hop_clock_now();
     hop_background_set_active(background, true);
     const hop_status status = hop_pass_compute(pass, task, input, output, err);
