@@ -10,6 +10,22 @@
 
 const char *const hop_gradient_names[] = {"none", "backprop", "zeroth-order", NULL};
 
+/* A directional derivative is that of whole adapters; a shard perturbs only its slices, and those
+ * of shared factors once more on every shard. */
+static hop_status check_shard(const struct hop_stage_config *config, struct hop_error *err)
+{
+    if (hop_shard_is_whole(&config->shard))
+        return HOP_OK;
+    if (config->probes > 0 || config->gradient == HOP_GRADIENT_ZEROTH_ORDER)
+        return hop_fail(err, HOP_UNSUPPORTED,
+                        "blocks %d to %d: tensor shards run no zeroth-order probes; give the stage "
+                        "whole tensors or backpropagation everywhere",
+                        config->lo, config->hi);
+    if (!config->exchange.reduce)
+        return hop_fail(err, HOP_INTERNAL, "a tensor shard without an exchange was asked for");
+    return hop_shard_check(&config->model, &config->shard, err);
+}
+
 static hop_status check_config(const struct hop_ops *ops, const struct hop_stage_config *config,
                                struct hop_error *err)
 {
@@ -29,7 +45,7 @@ static hop_status check_config(const struct hop_ops *ops, const struct hop_stage
     if (!range || !limits || config->dtype > HOP_BF16)
         return hop_fail(err, HOP_INTERNAL, "a stage of blocks %d to %d in %s was asked for",
                         config->lo, config->hi, hop_dtype_name(config->dtype));
-    return HOP_OK;
+    return check_shard(config, err);
 }
 
 static unsigned weight_uses(const struct hop_stage *stage)
@@ -48,17 +64,59 @@ static hop_status load_matrix(struct hop_stage *stage, const struct hop_weights 
                                      stage->config.dtype, uses, weight, err);
 }
 
-/* Vectors lie one after the other in stage->vectors; *next is the first free one. */
+static const char *element(const struct hop_tensor *tensor, int64_t index)
+{
+    return (const char *)tensor->data + (size_t)index * hop_dtype_size(tensor->dtype);
+}
+
+/* Columns of a matrix, converted already, for a backend may borrow the copy. */
+static hop_status copy_columns(struct hop_stage *stage, const struct hop_tensor *tensor,
+                               const struct hop_submatrix *slice, void **out, struct hop_error *err)
+{
+    const enum hop_dtype dtype = stage->config.dtype;
+    const size_t n = (size_t)slice->columns, bytes = n * hop_dtype_size(dtype);
+    HOP_TRY(hop_calloc_aligned(out, (size_t)slice->rows, bytes, err));
+    for (int64_t r = 0; r < slice->rows; r++)
+        hop_convert((char *)*out + (size_t)r * bytes, dtype,
+                    element(tensor, r * tensor->shape[1] + slice->column), tensor->dtype, n);
+    return HOP_OK;
+}
+
+/* The stage's slice of a projection: rows lie together, columns do not. */
+static hop_status load_projection(struct hop_stage *stage, const struct hop_weights *weights,
+                                  size_t i, enum hop_target target, const char *name,
+                                  struct hop_error *err)
+{
+    const struct hop_submatrix slice =
+        hop_shard_weight(&stage->whole, &stage->config.shard, target);
+    const struct hop_tensor *const tensor = hop_weights_find(weights, name);
+    struct hop__block *const block = &stage->blocks[i];
+    if (!tensor)
+        return hop_fail(err, HOP_INTERNAL, "tensor %s was not delivered to this stage", name);
+    const void *host = element(tensor, slice.row * tensor->shape[1]);
+    enum hop_dtype dtype = tensor->dtype;
+    if (slice.columns < tensor->shape[1]) {
+        HOP_TRY(copy_columns(stage, tensor, &slice, &block->columns[target], err));
+        host = block->columns[target];
+        dtype = stage->config.dtype;
+    }
+    return stage->ops->weight_create(stage->backend, host, dtype, slice.rows, slice.columns,
+                                     stage->config.dtype, weight_uses(stage),
+                                     &block->weights[target], err);
+}
+
+/* Vectors lie one after the other in stage->vectors; *next is the first free one. Elements [first,
+ * first + n) of the tensor. */
 static hop_status load_vector(struct hop_stage *stage, const struct hop_weights *weights,
-                              const char *name, size_t n, char **next, const float **vector,
-                              struct hop_error *err)
+                              const char *name, int64_t first, size_t n, char **next,
+                              const float **vector, struct hop_error *err)
 {
     const struct hop_tensor *const tensor = hop_weights_find(weights, name);
     float *values;
     if (!tensor)
         return hop_fail(err, HOP_INTERNAL, "tensor %s was not delivered to this stage", name);
     HOP_TRY(hop_calloc(&values, n, sizeof *values, err));
-    hop_convert(values, HOP_F32, tensor->data, tensor->dtype, n);
+    hop_convert(values, HOP_F32, element(tensor, first), tensor->dtype, n);
     const hop_status status =
         stage->ops->write(stage->backend, *next, values, n * sizeof *values, err);
     free(values);
@@ -70,31 +128,29 @@ static hop_status load_vector(struct hop_stage *stage, const struct hop_weights 
 static hop_status load_bias(struct hop_stage *stage, const struct hop_weights *weights, size_t i,
                             enum hop_target target, char **next, struct hop_error *err)
 {
-    const struct hop_model_config *const model = &stage->config.model;
+    const struct hop_submatrix slice =
+        hop_shard_weight(&stage->whole, &stage->config.shard, target);
     char name[HOP_TENSOR_NAME];
-    if (!hop_target_biased(model, target))
+    if (!hop__stage_biased(&stage->config, target))
         return HOP_OK;
     hop_bias_name(stage->config.lo + (int32_t)i, target, name);
-    return load_vector(stage, weights, name, (size_t)hop_target_out(model, target), next,
+    return load_vector(stage, weights, name, slice.row, (size_t)slice.rows, next,
                        &stage->blocks[i].biases[target], err);
 }
 
 static hop_status load_block(struct hop_stage *stage, const struct hop_weights *weights, size_t i,
                              char **next, struct hop_error *err)
 {
-    const struct hop_model_config *const model = &stage->config.model;
     const int32_t block = stage->config.lo + (int32_t)i;
     char name[HOP_TENSOR_NAME];
     for (enum hop_norm norm = 0; norm < HOP_BLOCK_NORMS; norm++) {
         hop_norm_name(block, norm, name);
-        HOP_TRY(load_vector(stage, weights, name, stage->layout.hidden, next,
+        HOP_TRY(load_vector(stage, weights, name, 0, stage->layout.hidden, next,
                             &stage->blocks[i].gains[norm], err));
     }
     for (enum hop_target target = 0; target < HOP_TARGETS; target++) {
         hop_weight_name(block, target, name);
-        HOP_TRY(load_matrix(stage, weights, name, hop_target_out(model, target),
-                            hop_target_in(model, target), weight_uses(stage),
-                            &stage->blocks[i].weights[target], err));
+        HOP_TRY(load_projection(stage, weights, i, target, name, err));
         HOP_TRY(load_bias(stage, weights, i, target, next, err));
     }
     return HOP_OK;
@@ -107,7 +163,7 @@ static hop_status load_tables(struct hop_stage *stage, const struct hop_weights 
     const struct hop_model_config *const model = &config->model;
     const bool shared = config->embed && config->head && model->tied;
     if (config->head)
-        HOP_TRY(load_vector(stage, weights, HOP_FINAL_NORM_NAME, stage->layout.hidden, next,
+        HOP_TRY(load_vector(stage, weights, HOP_FINAL_NORM_NAME, 0, stage->layout.hidden, next,
                             &stage->final_gain, err));
     if (config->embed)
         HOP_TRY(load_matrix(stage, weights, HOP_EMBED_NAME, model->vocabulary, model->hidden,
@@ -191,6 +247,14 @@ static hop_status allocate_rotation(struct hop_stage *stage, struct hop_error *e
     return hop_calloc(&stage->rotation, 2 * rows, sizeof *stage->rotation, err);
 }
 
+static hop_status allocate_exchange(struct hop_stage *stage, struct hop_error *err)
+{
+    const struct hop__stage_layout *const layout = &stage->layout;
+    if (stage->ops->host_memory || hop_shard_is_whole(&stage->config.shard))
+        return HOP_OK;
+    return hop_calloc(&stage->exchanged, layout->rows * layout->hidden, layout->element, err);
+}
+
 static hop_status allocate(struct hop_stage *stage, struct hop_error *err)
 {
     const struct hop__stage_layout *const layout = &stage->layout;
@@ -206,6 +270,7 @@ static hop_status allocate(struct hop_stage *stage, struct hop_error *err)
     HOP_TRY(stage->ops->alloc(stage->backend, layout->scratch.bytes, &scratch, err));
     stage->scratch = scratch;
     HOP_TRY(allocate_rotation(stage, err));
+    HOP_TRY(allocate_exchange(stage, err));
     return create_adapters(stage, err);
 }
 
@@ -220,8 +285,10 @@ hop_status hop_stage_create(const struct hop_ops *ops, struct hop_backend *backe
     HOP_TRY(hop_calloc(&stage, 1, sizeof *stage, err));
     stage->ops = ops;
     stage->backend = backend;
-    stage->config = *config;
-    hop__stage_layout(config, &stage->layout);
+    stage->config = hop__stage_local(config);
+    stage->whole = config->model;
+    stage->first_head = hop_shard_heads(&config->model, &config->shard).lo;
+    hop__stage_layout(&stage->config, &stage->layout);
     HOP_TRY_DONE(allocate(stage, err));
     HOP_TRY_DONE(load_weights(stage, weights, err));
     HOP_TRY_DONE(load_rope(stage, err));
@@ -235,8 +302,10 @@ done:
 static void free_weights(struct hop_stage *stage)
 {
     for (size_t i = 0; stage->blocks && i < stage->layout.blocks; i++)
-        for (int target = 0; target < HOP_TARGETS; target++)
+        for (int target = 0; target < HOP_TARGETS; target++) {
             stage->ops->weight_free(stage->backend, stage->blocks[i].weights[target]);
+            free(stage->blocks[i].columns[target]);
+        }
     if (stage->head != stage->embed)
         stage->ops->weight_free(stage->backend, stage->head);
     stage->ops->weight_free(stage->backend, stage->embed);
@@ -259,6 +328,7 @@ void hop_stage_free(struct hop_stage *stage)
     free(stage->slot_used);
     free(stage->index);
     free(stage->mirror);
+    free(stage->exchanged);
     free(stage->rotation);
     free(stage);
 }

@@ -3,7 +3,11 @@
  * micro-batch.
  *
  * Hidden states between stages are (tokens, hidden) in the stage's dtype, host memory. All buffers
- * are allocated at creation; nothing is allocated afterwards. A stage is used by one thread. */
+ * are allocated at creation; nothing is allocated afterwards. A stage is used by one thread.
+ *
+ * A stage may be one of several shards (model/shard.h): then it holds its heads and columns only,
+ * and every call is made on all shards of the gang, on the same rows and in the same order. Hidden
+ * states, their gradients and log-probabilities are whole and the same on all of them. */
 #ifndef HOP_MODEL_STAGE_H
 #define HOP_MODEL_STAGE_H
 
@@ -15,6 +19,7 @@
 #include "data/batch.h"
 #include "model/direction.h"
 #include "model/lora.h"
+#include "model/shard.h"
 #include "model/weights.h"
 #include "ops/ops.h"
 
@@ -22,8 +27,17 @@
 enum hop_gradient { HOP_GRADIENT_NONE, HOP_GRADIENT_BACKPROP, HOP_GRADIENT_ZEROTH_ORDER };
 extern const char *const hop_gradient_names[]; /* "none", "backprop", "zeroth-order", NULL */
 
+/* How the shards of a gang add up hidden states: `values` (host memory, count elements of dtype)
+ * become their sums over all shards, the same bytes on each. A block calls it twice in forward and
+ * at most twice in backward. */
+struct hop_exchange {
+    hop_status (*reduce)(void *context, void *values, size_t count, enum hop_dtype dtype,
+                         struct hop_error *err);
+    void *context;
+};
+
 struct hop_stage_config {
-    struct hop_model_config model;
+    struct hop_model_config model; /* the whole one */
     struct hop_lora_config lora;
     enum hop_dtype dtype; /* of computation and hidden states: f32 or bf16 */
     int32_t lo, hi;       /* blocks [lo, hi) */
@@ -34,6 +48,8 @@ struct hop_stage_config {
     int32_t probes;                 /* largest number of probes in one call; 0: none */
     int32_t cache;                  /* positions of the key/value cache for decoding; 0: none */
     int32_t cache_sequences;        /* that the cache holds at once; 0: one */
+    struct hop_shard shard;         /* all zero: whole tensors */
+    struct hop_exchange exchange;   /* of a shard */
 };
 
 /* What a stage of this configuration allocates; the planner prices it with the same function.
@@ -49,14 +65,15 @@ struct hop_stage_bytes hop_stage_bytes(const struct hop_stage_config *config);
 struct hop_stage;
 
 /* ops, backend and weights are borrowed and must outlive the stage. A backward-less ops with
- * HOP_GRADIENT_BACKPROP is HOP_UNSUPPORTED. Adapter values start at zero. */
+ * HOP_GRADIENT_BACKPROP is HOP_UNSUPPORTED, and so is a shard with probes. Adapter values start at
+ * zero. */
 hop_status hop_stage_create(const struct hop_ops *ops, struct hop_backend *backend,
                             const struct hop_weights *weights,
                             const struct hop_stage_config *config, struct hop_stage **out,
                             struct hop_error *err);
 void hop_stage_free(struct hop_stage *stage);
 
-/* Adapter values and gradients (host, f32). After changing values call
+/* Adapter values and gradients (host, f32); a shard's are its slices. After changing values call
  * hop_stage_adapters_changed(). */
 struct hop_parameters *hop_stage_parameters(struct hop_stage *stage);
 hop_status hop_stage_adapters_changed(struct hop_stage *stage, struct hop_error *err);
@@ -71,7 +88,8 @@ hop_status hop_stage_forward(struct hop_stage *stage, const struct hop_batch *ba
 
 /* Backward of the micro-batch kept in slot; adds to the adapter gradients and frees the slot.
  * doutput: gradient of output, NULL with the head. dinput: gradient of input, NULL where nobody
- * wants it (saves the first block's input gradients). */
+ * wants it (saves the first block's input gradients; a shard computes them all the same, for the
+ * other shards need its sums). */
 hop_status hop_stage_backward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
                               const void *doutput, void *dinput, struct hop_error *err);
 

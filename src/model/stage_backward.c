@@ -96,6 +96,7 @@ static hop_status feed_forward_back(const struct pass *pass, struct hop_error *e
     HOP_TRY(norm_again(pass, HOP_POST_ATTENTION_NORM, kept->mid,
                        trains_any(pass, HOP_GATE_PROJ, HOP_UP_PROJ), err));
     HOP_TRY(project_back(pass, kept->normed, HOP_GATE_PROJ, dgate_up, 2, pass->dnormed, err));
+    HOP_TRY(hop__stage_reduce(stage, pass->run, pass->dnormed, err));
     return norm_back(pass, HOP_POST_ATTENTION_NORM, kept->mid, kept->rstd2, err);
 }
 
@@ -146,6 +147,7 @@ static hop_status attention_back(const struct pass *pass, struct hop_error *err)
                          pass->stops_here ? NULL : pass->dnormed, err));
     if (pass->stops_here)
         return HOP_OK;
+    HOP_TRY(hop__stage_reduce(stage, pass->run, pass->dnormed, err));
     return norm_back(pass, HOP_INPUT_NORM, pass->h, pass->kept.rstd1, err);
 }
 
@@ -197,14 +199,20 @@ static hop_status fetch_gradients(struct hop_stage *stage, struct hop_error *err
     return hop__stage_zero(stage, stage->gradients, total * sizeof(float), err);
 }
 
+/* Shards go equally deep, whichever of them passes the gradient of the input on. */
+static bool goes_to_input(const struct hop_stage *stage, const void *dinput)
+{
+    return !stage->config.embed && (dinput || !hop_shard_is_whole(&stage->config.shard));
+}
+
 static hop_status run_backward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
                                const void *doutput, void *dinput, struct hop_error *err)
 {
     const size_t bytes = (size_t)batch->tokens * stage->layout.hidden * stage->layout.element;
-    const bool wants_input = dinput && !stage->config.embed;
+    const bool wants_input = goes_to_input(stage, dinput);
     const bool trains =
         stage->config.gradient == HOP_GRADIENT_BACKPROP && stage->parameters.count > 0;
-    const bool direct = wants_input && stage->ops->host_memory;
+    const bool direct = wants_input && dinput && stage->ops->host_memory;
     void *const d = direct ? dinput : hop__scratch(stage, stage->layout.scratch.stream);
     struct hop__run run;
     if (!wants_input && !trains)
@@ -213,7 +221,7 @@ static hop_status run_backward(struct hop_stage *stage, const struct hop_batch *
     HOP_TRY(take_gradient(stage, batch, slot, doutput, d, err));
     HOP_TRY(run_blocks(stage, &run, slot, d, wants_input, err));
     HOP_TRY(fetch_gradients(stage, err));
-    if (wants_input && !direct)
+    if (wants_input && dinput && !direct)
         return stage->ops->read(stage->backend, dinput, d, bytes, err);
     return HOP_OK;
 }

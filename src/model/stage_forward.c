@@ -51,15 +51,24 @@ static hop_status rotate(struct hop_stage *stage, const struct hop__run *run, in
 struct hop_attention hop__attention_shape(const struct hop_stage *stage, const struct hop__run *run)
 {
     const struct hop_model_config *const model = &stage->config.model;
+    const int32_t group = stage->whole.heads / stage->whole.kv_heads;
     return (struct hop_attention){.sequences = run->sequences,
                                   .heads = model->heads,
                                   .kv_heads = model->kv_heads,
                                   .head_dim = model->head_dim,
+                                  .group = group,
+                                  .first = stage->first_head % group,
                                   .q_offset = run->q_offset,
                                   .kv_offset = run->kv_offset,
                                   .q_stride = (int64_t)stage->layout.heads_out,
                                   .kv_stride = (int64_t)stage->layout.kv_out,
                                   .scale = 1 / sqrtf((float)model->head_dim)};
+}
+
+/* Of the shards whose results are added up, one adds the stream. */
+static const void *residual(const struct hop_stage *stage, const void *stream)
+{
+    return hop_shard_is_first(&stage->config.shard) ? stream : NULL;
 }
 
 static hop_status attention_half(struct hop_stage *stage, size_t i, const struct hop__run *run,
@@ -79,7 +88,9 @@ static hop_status attention_half(struct hop_stage *stage, size_t i, const struct
         HOP_TRY(stage->ops->attention_forward(stage->backend, stage->config.dtype, &shape,
                                               memory->q, memory->keys, memory->values,
                                               memory->attention, memory->lse, err));
-    return project(stage, i, run, memory, memory->attention, HOP_O_PROJ, &memory->mid, 1, h, err);
+    HOP_TRY(project(stage, i, run, memory, memory->attention, HOP_O_PROJ, &memory->mid, 1,
+                    residual(stage, h), err));
+    return hop__stage_reduce(stage, run, memory->mid, err);
 }
 
 static hop_status feed_forward_half(struct hop_stage *stage, size_t i, const struct hop__run *run,
@@ -93,7 +104,9 @@ static hop_status feed_forward_half(struct hop_stage *stage, size_t i, const str
     HOP_TRY(project(stage, i, run, memory, memory->normed, HOP_GATE_PROJ, gate_up, 2, NULL, err));
     HOP_TRY(stage->ops->swiglu_forward(stage->backend, stage->config.dtype, n, memory->gate,
                                        memory->up, memory->act, err));
-    return project(stage, i, run, memory, memory->act, HOP_DOWN_PROJ, &out, 1, memory->mid, err);
+    HOP_TRY(project(stage, i, run, memory, memory->act, HOP_DOWN_PROJ, &out, 1,
+                    residual(stage, memory->mid), err));
+    return hop__stage_reduce(stage, run, out, err);
 }
 
 hop_status hop__block_forward(struct hop_stage *stage, size_t i, const struct hop__run *run,

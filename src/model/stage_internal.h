@@ -61,10 +61,17 @@ struct hop__stage_layout {
     struct hop__index_layout index;
     size_t vectors_bytes;
 };
+/* Of a configuration whose model is the one the shard sees. */
 void hop__stage_layout(const struct hop_stage_config *config, struct hop__stage_layout *out);
+/* The configuration with that model. */
+struct hop_stage_config hop__stage_local(const struct hop_stage_config *config);
+/* Does this stage add the bias of the projection? */
+bool hop__stage_biased(const struct hop_stage_config *config, enum hop_target target);
 
 struct hop__block {
     struct hop_weight *weights[HOP_TARGETS];
+    void *columns[HOP_TARGETS]; /* a shard's columns of o and down, which lie scattered in the
+                                   model; NULL elsewhere */
     const float *gains[HOP_BLOCK_NORMS], *biases[HOP_TARGETS]; /* NULL: no bias */
     /* Offsets of the factors in the flat parameter arrays; only where the target is adapted. */
     size_t a[HOP_TARGETS], b[HOP_TARGETS];
@@ -73,7 +80,9 @@ struct hop__block {
 struct hop_stage {
     const struct hop_ops *ops;
     struct hop_backend *backend;
-    struct hop_stage_config config;
+    struct hop_stage_config config; /* its model is the one the shard sees */
+    struct hop_model_config whole;
+    int32_t first_head; /* of the whole model's query heads */
     struct hop__stage_layout layout;
     struct hop_parameters parameters;
     struct hop__block *blocks;
@@ -87,6 +96,7 @@ struct hop_stage {
     float *values, *gradients;
     float *mirror;   /* host copy of gradients or perturbed adapters on their way; NULL with host
                         memory */
+    void *exchanged; /* host copy of hidden states that shards add up; NULL with host memory */
     float *rotation; /* host copy of long_cosine and long_sine on their way; NULL with host memory
                       */
 };
@@ -158,6 +168,10 @@ size_t hop__head_rows(struct hop_stage *stage, const struct hop_batch *batch, in
 hop_status hop__head_forward(struct hop_stage *stage, const struct hop_batch *batch,
                              const struct hop__run *run, int32_t slot, const void *h,
                              float *logprob, struct hop_error *err);
+
+/* A shard's partial sums (rows, hidden) become the sums over its gang; nothing on a whole stage. */
+hop_status hop__stage_reduce(struct hop_stage *stage, const struct hop__run *run, void *partial,
+                             struct hop_error *err);
 
 /* Moves between host memory of the caller and backend memory. */
 hop_status hop__stage_zero(struct hop_stage *stage, void *memory, size_t bytes,

@@ -116,15 +116,29 @@ static void lay_out_index(const struct hop_stage_config *config, struct hop__sta
     index->words = end / sizeof(int32_t);
 }
 
+bool hop__stage_biased(const struct hop_stage_config *config, enum hop_target target)
+{
+    const bool sums = target == HOP_O_PROJ || target == HOP_DOWN_PROJ;
+    return hop_target_biased(&config->model, target) &&
+           (!sums || hop_shard_is_first(&config->shard));
+}
+
 static size_t vector_bytes(const struct hop_stage_config *config,
                            const struct hop__stage_layout *layout)
 {
     const size_t gain = hop_align(layout->hidden * sizeof(float));
     size_t block = HOP_BLOCK_NORMS * gain;
     for (enum hop_target target = 0; target < HOP_TARGETS; target++)
-        if (hop_target_biased(&config->model, target))
+        if (hop__stage_biased(config, target))
             block += hop_align((size_t)hop_target_out(&config->model, target) * sizeof(float));
     return layout->blocks * block + config->head * gain;
+}
+
+struct hop_stage_config hop__stage_local(const struct hop_stage_config *config)
+{
+    struct hop_stage_config local = *config;
+    local.model = hop_shard_model(&config->model, &config->shard);
+    return local;
 }
 
 void hop__stage_layout(const struct hop_stage_config *config, struct hop__stage_layout *out)
@@ -164,11 +178,12 @@ static size_t matrix_bytes(const struct hop_stage_config *config,
 
 struct hop_stage_bytes hop_stage_bytes(const struct hop_stage_config *config)
 {
+    const struct hop_stage_config local = hop__stage_local(config);
     struct hop__stage_layout layout;
-    hop__stage_layout(config, &layout);
+    hop__stage_layout(&local, &layout);
     return (struct hop_stage_bytes){
-        .weights = matrix_bytes(config, &layout) + layout.vectors_bytes,
-        .parameters = 2 * adapter_total(config) * sizeof(float),
+        .weights = matrix_bytes(&local, &layout) + layout.vectors_bytes,
+        .parameters = 2 * adapter_total(&local) * sizeof(float),
         .kept = layout.kept_bytes,
         .scratch = layout.scratch.bytes + layout.index.words * sizeof(int32_t),
     };

@@ -65,9 +65,14 @@ struct hop_projection {
 /* Causal grouped-query attention over packed sequences. Query i of sequence s (there are
  * q_offset[s+1]-q_offset[s]) sees keys 0 .. keys_s - queries_s + i of the sequence's
  * keys_s = kv_offset[s+1]-kv_offset[s] >= queries_s, so a cache of earlier keys is just a longer kv
- * run. */
+ * run.
+ *
+ * Query head h reads key/value head (first + h) / group. Both are zero where the kv_heads are
+ * shared evenly: group 0 is heads / kv_heads. A run of heads cut out of a model keeps the model's
+ * group and may begin inside one. */
 struct hop_attention {
     int32_t sequences, heads, kv_heads, head_dim;
+    int32_t group, first;
     const int32_t *q_offset;  /* (sequences + 1), rows of q and out */
     const int32_t *kv_offset; /* (sequences + 1), rows of k and v */
     int64_t q_stride;         /* elements between rows of q, dq */
@@ -192,6 +197,11 @@ struct hop_ops {
                                 const int32_t *row, const int32_t *id, float scale, float *logprob,
                                 void *dx, struct hop_error *err);
 };
+
+static inline int32_t hop_attention_group(const struct hop_attention *shape)
+{
+    return shape->group > 0 ? shape->group : shape->heads / shape->kv_heads;
+}
 
 /* All backends of this build, NULL-terminated: "cpu", "reference". */
 extern const struct hop_ops *const hop_backends[];

@@ -221,6 +221,8 @@ static void free_buffers(struct hop_coordinator *c)
     free(c->words);
     free(c->sends);
     free(c->transfer);
+    free(c->scores);
+    free(c->losses);
     free(c->squares);
     free(c->predicted);
     free(c->answers);

@@ -83,6 +83,8 @@ struct hop_coordinator {
     double **reports;          /* (ranks) */
     struct hop_request *sends; /* (ranks) */
     float *transfer;           /* state or scores in transit */
+    float *scores;             /* (micro-batches, limits.labels) put together from several heads */
+    double *losses;            /* (micro-batches) of a step */
     double *squares;           /* (parameters of the model) */
     int32_t *predicted;        /* (eval rows) */
     int32_t *answers;          /* (eval rows) */
@@ -111,12 +113,20 @@ hop_status hop_coordinator_command(struct hop_coordinator *c,
                                    struct hop_error *err);
 
 /* state.c: adapters and moments to and from the devices. */
+/* Floats of all parts of a device. */
+size_t hop_coordinator_state_floats(const struct hop_coordinator *c, int32_t device);
 hop_status hop_coordinator_scatter(struct hop_coordinator *c, struct hop_error *err);
+/* Copies of a block that differ are HOP_INTERNAL. */
 hop_status hop_coordinator_gather(struct hop_coordinator *c, struct hop_error *err);
 /* First adapters: from scratch, lora.init or the last checkpoint. */
 hop_status hop_coordinator_initialise(struct hop_coordinator *c, struct hop_error *err);
 hop_status hop_coordinator_checkpoint(struct hop_coordinator *c, struct hop_error *err);
 hop_status hop_coordinator_save_adapter(struct hop_coordinator *c, struct hop_error *err);
+
+/* coordinator_limits.c: no micro-batch, and no share of one that this part handles, is larger. */
+struct hop_batch_limits hop_coordinator_limits(const struct hop_coordinator *c);
+hop_status hop_coordinator_part_limits(const struct hop_coordinator *c, int32_t part,
+                                       struct hop_batch_limits *out, struct hop_error *err);
 
 /* coordinator_window.c: message buffers a payload kind and direction. A rank takes more where fewer
  * would deadlock. */
@@ -134,6 +144,13 @@ void hop_coordinator_take_lateness(struct hop_coordinator *c, int32_t device, in
 hop_status hop_coordinator_warn_of_lateness(const struct hop_coordinator *c, struct hop_error *err);
 /* {"time_scale", "late_tasks", "late_seconds"} */
 json_t *hop_coordinator_emulation_json(const struct hop_coordinator *c);
+
+/* scores.c: *scores = the label log-probabilities of an evaluation of session.batches[0..batches),
+ * (batches, limits.labels), from every device with a head; `own` are this rank's, NULL without a
+ * device. Valid until the next command. */
+hop_status hop_coordinator_gather_scores(struct hop_coordinator *c, int32_t batches,
+                                         const float *own, const float **scores,
+                                         struct hop_error *err);
 
 /* train_step.c: one mini-batch. */
 /* This rank's own share of a pass, where it plays a device. */

@@ -106,17 +106,30 @@ static hop_status await_ready(struct hop_coordinator *c, struct hop_error *err)
     return HOP_OK;
 }
 
+static size_t largest_state(const struct hop_coordinator *c)
+{
+    size_t largest = 0;
+    for (int32_t r = 0; r < c->ranks.count; r++) {
+        const int32_t device = c->ranks.device_of[r];
+        const size_t floats = device < 0 ? 0 : hop_coordinator_state_floats(c, device);
+        largest = floats > largest ? floats : largest;
+    }
+    return largest;
+}
+
 static hop_status create_buffers(struct hop_coordinator *c, struct hop_error *err)
 {
     const size_t ranks = (size_t)c->ranks.count;
     const size_t scores = (size_t)c->session.batch_count * (size_t)c->session.config.limits.labels;
-    const size_t state = 3 * c->state.parameters.total;
+    const size_t state = largest_state(c);
     HOP_TRY(hop_calloc(&c->words, 1 + hop_command_words(&c->session), sizeof(int32_t), err));
     HOP_TRY(hop_calloc(&c->reports, ranks, sizeof *c->reports, err));
     for (size_t r = 0; r < ranks; r++)
         HOP_TRY(hop_calloc(&c->reports[r], hop_report_limit(&c->session), sizeof(double), err));
     HOP_TRY(hop_calloc(&c->sends, ranks, sizeof *c->sends, err));
     HOP_TRY(hop_calloc(&c->transfer, scores > state ? scores : state, sizeof(float), err));
+    HOP_TRY(hop_calloc(&c->scores, scores, sizeof(float), err));
+    HOP_TRY(hop_calloc(&c->losses, (size_t)c->session.batch_count, sizeof(double), err));
     HOP_TRY(hop_calloc(&c->late, c->job.cluster.count, sizeof *c->late, err));
     HOP_TRY(hop_calloc(&c->held, c->job.cluster.count, sizeof *c->held, err));
     HOP_TRY(hop_calloc(&c->squares, c->state.parameters.count, sizeof(double), err));

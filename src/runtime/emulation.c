@@ -91,6 +91,11 @@ void hop_emulation_arrived(struct hop_emulation *emulation, double time)
     emulation->clock = fmax(emulation->clock, time);
 }
 
+double hop_emulation_clock(const struct hop_emulation *emulation)
+{
+    return emulation->clock;
+}
+
 /* Of a full micro-batch; a STEP has none. */
 static double share_of_rows(const struct hop_emulation *emulation, int32_t micro_batch,
                             int32_t rows)
@@ -112,13 +117,10 @@ static void sleep_until(double time)
         hop_clock_sleep(time - now);
 }
 
-void hop_emulation_finish(struct hop_emulation *emulation, const struct hop_task *task,
-                          int32_t rows, double began, double *start, double *end)
+static void finish(struct hop_emulation *emulation, double duration, double began, double *start,
+                   double *end)
 {
     const double computed = hop_clock_now();
-    const double duration = emulation->time_scale *
-                            share_of_rows(emulation, task->micro_batch, rows) *
-                            hop_price_task(&emulation->cost, emulation->plan, task);
     const double due = emulation->clock + duration;
     /* What the table prices at nothing takes what it takes. */
     if (duration > 0 && computed - due > tolerance)
@@ -126,6 +128,24 @@ void hop_emulation_finish(struct hop_emulation *emulation, const struct hop_task
     *start = emulation->clock;
     *end = emulation->clock = fmax(due, computed);
     sleep_until(due);
+}
+
+void hop_emulation_finish(struct hop_emulation *emulation, const struct hop_task *task, bool joint,
+                          int32_t rows, double began, double *start, double *end)
+{
+    const double price = joint ? hop_price_span(&emulation->cost, emulation->plan, task)
+                               : hop_price_task(&emulation->cost, emulation->plan, task);
+    const double duration =
+        emulation->time_scale * share_of_rows(emulation, task->micro_batch, rows) * price;
+    finish(emulation, duration, began, start, end);
+}
+
+void hop_emulation_reduced(struct hop_emulation *emulation, const struct hop_reduction *reduction,
+                           double began, double *start, double *end)
+{
+    const double duration =
+        emulation->time_scale * hop_price_reduction(&emulation->cost, reduction);
+    finish(emulation, duration, began, start, end);
 }
 
 double hop_emulation_send(struct hop_emulation *emulation, const struct hop_transfer *transfer,

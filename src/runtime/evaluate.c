@@ -36,23 +36,15 @@ hop_status hop_coordinator_await_sends(struct hop_coordinator *c, struct hop_err
 static hop_status run(struct hop_coordinator *c, int32_t batches, const float **scores,
                       struct hop_error *err)
 {
-    const int head = hop_coordinator_head_rank(c);
     const struct hop_command_message message = {
         .kind = HOP_COMMAND_EVALUATE,
         .schedule = batches == 1 ? c->schedules.evaluate_one : c->schedules.evaluate_many,
         .batches = batches};
-    const size_t n = (size_t)batches * (size_t)c->session.config.limits.labels;
+    struct hop_pass pass = {0};
     HOP_TRY(hop_coordinator_command(c, &message, err));
-    if (c->session.executor) {
-        struct hop_pass pass;
+    if (c->session.executor)
         HOP_TRY(hop_coordinator_own_pass(c, &message, &pass, err));
-        *scores = pass.scores;
-    }
-    if (head != 0) {
-        HOP_TRY(hop_receive(c->transport, HOP_CHANNEL_CONTROL, head, HOP_TAG_SCORES, c->transfer,
-                            n * sizeof(float), "the scores of an evaluation", err));
-        *scores = c->transfer;
-    }
+    HOP_TRY(hop_coordinator_gather_scores(c, batches, pass.scores, scores, err));
     return hop_coordinator_await_sends(c, err);
 }
 

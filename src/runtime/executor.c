@@ -1,8 +1,7 @@
-/* Creation of an executor, its optimizer update and its state. */
+/* Creation of an executor and its optimizer update. */
 #include "runtime/executor_internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "train/clip.h"
@@ -14,7 +13,8 @@ static hop_status open_backend(struct hop_executor *executor, struct hop_error *
         return hop_fail(err, HOP_UNSUPPORTED,
                         "backend '%s' is not part of this build; see `hybridop devices`",
                         executor->config.backend);
-    executor->ops = executor->config.bp ? *ops : hop_ops_forward_only(ops);
+    executor->ops = *ops;
+    executor->forward_ops = hop_ops_forward_only(ops);
     return executor->ops.open(executor->config.threads, &executor->backend, err);
 }
 
@@ -26,11 +26,13 @@ static hop_status take_schedules(struct hop_executor *executor, struct hop_sched
         struct hop_route *const route = &executor->routes[executor->route_count];
         HOP_TRY(hop_route_create(executor->plan, &schedules[executor->route_count],
                                  executor->config.device, executor->config.window, route, err));
-        if (route->transfers.count > hop_transport_tag_limit(executor->transport))
-            return hop_fail(
-                err, HOP_UNSUPPORTED,
-                "%d transfers a step are more than MPI has tags for; use fewer micro-batches",
-                route->transfers.count);
+        const int32_t tags =
+            hop_route_reduction_tag(route, executor->reductions.count) + executor->plan->part_count;
+        if (tags > hop_transport_tag_limit(executor->transport))
+            return hop_fail(err, HOP_UNSUPPORTED,
+                            "%d transfers, reductions and parts are more than MPI has tags for; "
+                            "use fewer micro-batches",
+                            tags);
         if (route->schedule.micro_batches > executor->micro_batches)
             executor->micro_batches = route->schedule.micro_batches;
         if (route->schedule.probes > executor->probes)
@@ -57,13 +59,25 @@ static size_t stage_bytes(const struct hop_stage_config *config)
     return bytes.weights + bytes.parameters + (size_t)config->slots * bytes.kept + bytes.scratch;
 }
 
+/* Backward is computed by any backend where the plan wants it: a BP-free device that a baseline
+ * trains exactly only takes longer. */
+static const struct hop_ops *ops_for(const struct hop_executor *executor,
+                                     enum hop_gradient gradient)
+{
+    return executor->config.bp || gradient == HOP_GRADIENT_BACKPROP ? &executor->ops
+                                                                    : &executor->forward_ops;
+}
+
 static hop_status create_part(struct hop_executor *executor, int32_t index,
                               const struct hop_weights *weights, struct hop_error *err)
 {
     const struct hop_part *const planned = &executor->plan->parts[index];
     struct hop_executor_part *const part = &executor->parts[executor->part_count];
     executor->part_of[index] = executor->part_count;
+    part->executor = executor;
     part->index = index;
+    HOP_TRY(hop_executor_gang_create(executor, part, err));
+    part->head = hop_plan_next(executor->plan, index) < 0;
     part->slots = over_schedules(executor, index, hop_schedule_slots);
     const struct hop_stage_config config = {
         .model = executor->config.model,
@@ -72,17 +86,19 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
         .lo = planned->lo,
         .hi = planned->hi,
         .embed = hop_plan_previous(executor->plan, index) < 0,
-        .head = hop_plan_next(executor->plan, index) < 0,
+        .head = part->head,
         .gradient = planned->gradient,
-        .limits = executor->config.limits,
+        .limits = executor->config.part_limits[index],
         .slots = part->slots,
         .probes = over_schedules(executor, index, hop_schedule_probe_batch),
         .cache = executor->config.cache,
         .cache_sequences = executor->config.cache_sequences,
+        .shard = part->shard,
+        .exchange = {.reduce = hop_executor_exchange, .context = part},
     };
     executor->part_count++;
-    HOP_TRY(
-        hop_stage_create(&executor->ops, executor->backend, weights, &config, &part->stage, err));
+    HOP_TRY(hop_stage_create(ops_for(executor, planned->gradient), executor->backend, weights,
+                             &config, &part->stage, err));
     const size_t total = hop_stage_parameters(part->stage)->total;
     HOP_TRY(hop_adamw_create(total, &part->adamw, err));
     executor->held += stage_bytes(&config) + 2 * total * sizeof(float);
@@ -117,8 +133,10 @@ hop_status hop_executor_create(const struct hop_executor_config *config,
     executor->plan = plan;
     executor->transport = transport;
     HOP_TRY_DONE(open_backend(executor, err));
+    HOP_TRY_DONE(hop_executor_reductions_create(executor, err));
     HOP_TRY_DONE(take_schedules(executor, schedules, schedule_count, err));
     HOP_TRY_DONE(create_parts(executor, weights, err));
+    HOP_TRY_DONE(hop_executor_reductions_join(executor, err));
     HOP_TRY_DONE(hop_calloc(&executor->probe_list, (size_t)executor->probes,
                             sizeof *executor->probe_list, err));
     HOP_TRY_DONE(hop_executor_buffers_create(executor, err));
@@ -134,6 +152,7 @@ void hop_executor_free(struct hop_executor *executor)
     if (!executor)
         return;
     hop_executor_buffers_free(executor);
+    hop_executor_reductions_free(executor);
     for (int32_t p = 0; p < executor->part_count; p++) {
         hop_stage_free(executor->parts[p].stage);
         hop_adamw_free(&executor->parts[p].adamw);
@@ -170,43 +189,6 @@ hop_status hop_executor_update(struct hop_executor *executor, const struct hop_u
                                exact ? update->learning_rate : update->zo_learning_rate,
                                parameters->values, parameters->gradients, err));
         hop_parameters_zero_gradients(parameters);
-        HOP_TRY(hop_stage_adapters_changed(part->stage, err));
-    }
-    return HOP_OK;
-}
-
-size_t hop_executor_state_count(const struct hop_executor *executor)
-{
-    size_t count = 0;
-    for (int32_t p = 0; p < executor->part_count; p++)
-        count += 3 * hop_stage_parameters(executor->parts[p].stage)->total;
-    return count;
-}
-
-void hop_executor_state_get(const struct hop_executor *executor, float *state)
-{
-    for (int32_t p = 0; p < executor->part_count; p++) {
-        const struct hop_executor_part *const part = &executor->parts[p];
-        const struct hop_parameters *const parameters = hop_stage_parameters(part->stage);
-        const size_t n = parameters->total, bytes = n * sizeof(float);
-        memcpy(state, parameters->values, bytes);
-        memcpy(state + n, part->adamw.exp_avg, bytes);
-        memcpy(state + 2 * n, part->adamw.exp_avg_sq, bytes);
-        state += 3 * n;
-    }
-}
-
-hop_status hop_executor_state_set(struct hop_executor *executor, const float *state,
-                                  struct hop_error *err)
-{
-    for (int32_t p = 0; p < executor->part_count; p++) {
-        struct hop_executor_part *const part = &executor->parts[p];
-        struct hop_parameters *const parameters = hop_stage_parameters(part->stage);
-        const size_t n = parameters->total, bytes = n * sizeof(float);
-        memcpy(parameters->values, state, bytes);
-        memcpy(part->adamw.exp_avg, state + n, bytes);
-        memcpy(part->adamw.exp_avg_sq, state + 2 * n, bytes);
-        state += 3 * n;
         HOP_TRY(hop_stage_adapters_changed(part->stage, err));
     }
     return HOP_OK;

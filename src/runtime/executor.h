@@ -19,14 +19,17 @@ struct hop_executor_config {
     struct hop_model_config model;
     struct hop_lora_config lora;
     enum hop_dtype dtype;
-    struct hop_batch_limits limits;
-    int32_t cache, cache_sequences; /* of every stage, as in struct hop_stage_config */
+    struct hop_batch_limits limits;             /* largest micro-batch */
+    int32_t cache, cache_sequences;             /* of every stage, as in struct hop_stage_config */
+    const struct hop_batch_limits *part_limits; /* (plan parts) of what they handle of it; borrowed
+                                                 */
     uint64_t seed;
     float epsilon;
     float weight_decay;
     int32_t device;      /* index in the plan */
     const char *backend; /* name */
-    bool bp;             /* false: the backend's backward entries are taken away */
+    bool bp;             /* false: the backend's backward entries are taken away from parts that
+                            the plan does not train by backprop */
     int32_t threads;
     const int32_t *rank_of; /* (plan->devices): rank of each device, -1 for idle ones; borrowed */
     int64_t trace_steps;    /* steps 1..trace_steps are recorded */
@@ -48,15 +51,17 @@ void hop_executor_free(struct hop_executor *executor);
 struct hop_pass {
     double busy;              /* seconds of computation, on an emulated device by its clock */
     struct hop_lateness late; /* of an emulated device */
-    int32_t losses;           /* with the head: micro_batches, else 0 */
-    const double *loss;       /* (losses) -sum(logprob)/label_total of each micro-batch */
-    int32_t derivatives;      /* with the head: micro_batches * probes, else 0 */
+    int32_t losses;           /* with a head: micro_batches, else 0 */
+    const double *loss;       /* (losses) -sum(logprob)/label_total of the rows of each micro-batch
+                                 that heads of this device handle: the sum over devices is its loss */
+    int32_t derivatives;      /* with a head: micro_batches * probes, else 0 */
     const double *probe_loss; /* (micro_batches, probes) losses of the probes */
     int32_t squares;          /* parameters of the trainable parts of this device */
     const double *square;     /* (squares) sum of squares of each parameter's gradient */
     double held;              /* bytes of the parts, their optimizer state and message buffers */
-    const float *scores;      /* evaluation with the head: label log-probabilities, (micro_batches,
-                                 limits.labels) */
+    const float *scores;      /* evaluation with a head: label log-probabilities, (micro_batches,
+                                 limits.labels), those of the rows that heads of this device handle
+                                 at their places */
     const int32_t *picked;    /* decoding with the head: the likeliest next token of each sequence,
                                  (micro_batches, limits.sequences) */
 };
@@ -74,8 +79,8 @@ struct hop_places {
     const int32_t *past, *place;
 };
 
-/* Runs schedule `index`, one of evaluation, on the next tokens of sequences in the caches. A
- * micro-batch may be empty. Logits that are not finite are HOP_NUMERIC. */
+/* Runs schedule `index`, one of evaluation, on the next tokens of sequences in the caches, on a
+ * plan that is a line. A micro-batch may be empty. Logits that are not finite are HOP_NUMERIC. */
 hop_status hop_executor_decode(struct hop_executor *executor, int32_t index,
                                const struct hop_batch *batches, const struct hop_places *places,
                                struct hop_pass *pass, struct hop_error *err);
@@ -93,7 +98,9 @@ hop_status hop_executor_update(struct hop_executor *executor, const struct hop_u
 /* Adapter values, first and second moments of all parts of this device, part after part:
  * 3 * total floats a part. */
 size_t hop_executor_state_count(const struct hop_executor *executor);
-void hop_executor_state_get(const struct hop_executor *executor, float *state);
+/* What this device sends of them when they are collected, part after part and block after block
+ * (see block_state.h); at most hop_executor_state_count() floats. Returns how many. */
+size_t hop_executor_state_get(const struct hop_executor *executor, float *state);
 hop_status hop_executor_state_set(struct hop_executor *executor, const float *state,
                                   struct hop_error *err);
 

@@ -1,5 +1,4 @@
-/* All message buffers of a device, sized once for the largest pass of any schedule. Each has room
- * for the arrival time that messages between emulated devices end with. */
+/* All message buffers of a device, sized once for the largest pass of any schedule. */
 #include "runtime/executor_internal.h"
 
 #include <stdlib.h>
@@ -9,18 +8,6 @@
 static int32_t larger(int32_t a, int32_t b)
 {
     return a > b ? a : b;
-}
-
-static bool any_remote(const struct hop_route *route, enum hop_payload payload, bool outgoing)
-{
-    const int32_t tasks = route->schedule.lists[route->device].count;
-    for (int32_t i = 0; i < tasks; i++) {
-        const struct hop_endpoint *const end =
-            outgoing ? &route->tasks[i].output : &route->tasks[i].input;
-        if (end->transfer >= 0 && end->payload == payload && !end->local)
-            return true;
-    }
-    return false;
 }
 
 static int32_t largest_probe_batch(const struct hop_executor *executor)
@@ -33,14 +20,36 @@ static int32_t largest_probe_batch(const struct hop_executor *executor)
     return largest;
 }
 
+/* Of a micro-batch's rows that one part handles. */
+static size_t most_tokens(const struct hop_executor *executor)
+{
+    int32_t most = 0;
+    for (int32_t p = 0; p < executor->part_count; p++)
+        most = larger(most, executor->config.part_limits[executor->parts[p].index].tokens);
+    return (size_t)most;
+}
+
 static size_t buffer_bytes(const struct hop_executor *executor, enum hop_payload payload)
 {
     const struct hop_executor_config *const config = &executor->config;
-    const size_t hidden_states = (size_t)config->limits.tokens * (size_t)config->model.hidden *
-                                 hop_dtype_size(config->dtype);
+    const size_t hidden_states =
+        most_tokens(executor) * (size_t)config->model.hidden * hop_dtype_size(config->dtype);
     const size_t copies =
         payload == HOP_PROBE_ACTIVATION ? (size_t)largest_probe_batch(executor) : 1;
-    return hop_align(hidden_states * copies + sizeof(double));
+    return hop_align(hidden_states * copies);
+}
+
+static void widen_ring(struct hop_ring *ring, const struct hop_route *route,
+                       enum hop_payload payload)
+{
+    if (route->receive_width[payload] > 0)
+        ring->receives = larger(ring->receives, route->window);
+    if (route->send_width[payload] > 0)
+        ring->sends = larger(ring->sends, route->window);
+    ring->receive_width = larger(ring->receive_width, route->receive_width[payload]);
+    ring->send_width = larger(ring->send_width, route->send_width[payload]);
+    ring->locals = larger(ring->locals, route->local_slots[payload]);
+    ring->gathers = ring->gathers || route->gathers[payload];
 }
 
 static hop_status create_ring(struct hop_executor *executor, enum hop_payload payload,
@@ -48,19 +57,16 @@ static hop_status create_ring(struct hop_executor *executor, enum hop_payload pa
 {
     struct hop_ring *const ring = &executor->rings[payload];
     ring->bytes = buffer_bytes(executor, payload);
-    for (int32_t r = 0; r < executor->route_count; r++) {
-        const struct hop_route *const route = &executor->routes[r];
-        if (any_remote(route, payload, false))
-            ring->receives = larger(ring->receives, route->window);
-        if (any_remote(route, payload, true))
-            ring->sends = larger(ring->sends, route->window);
-        ring->locals = larger(ring->locals, route->local_slots[payload]);
-    }
-    const size_t buffers = (size_t)ring->receives + (size_t)ring->sends + (size_t)ring->locals;
+    for (int32_t r = 0; r < executor->route_count; r++)
+        widen_ring(ring, &executor->routes[r], payload);
+    const size_t buffers = (size_t)ring->receives + (size_t)ring->sends + (size_t)ring->locals +
+                           (ring->gathers ? 1 : 0);
     HOP_TRY(hop_calloc_aligned(&ring->memory, buffers, ring->bytes, err));
     executor->held += buffers * ring->bytes;
-    HOP_TRY(hop_calloc(&ring->receive, (size_t)ring->receives, sizeof *ring->receive, err));
-    return hop_calloc(&ring->send, (size_t)ring->sends, sizeof *ring->send, err);
+    HOP_TRY(hop_calloc(&ring->receive, (size_t)ring->receives * (size_t)ring->receive_width,
+                       sizeof *ring->receive, err));
+    return hop_calloc(&ring->send, (size_t)ring->sends * (size_t)ring->send_width,
+                      sizeof *ring->send, err);
 }
 
 void *hop_ring_receive(const struct hop_ring *ring, int32_t slot)
@@ -76,6 +82,11 @@ void *hop_ring_send(const struct hop_ring *ring, int32_t slot)
 void *hop_ring_local(const struct hop_ring *ring, int32_t slot)
 {
     return hop_ring_receive(ring, ring->receives + ring->sends + slot);
+}
+
+void *hop_ring_gather(const struct hop_ring *ring)
+{
+    return hop_ring_local(ring, ring->locals);
 }
 
 static size_t parameter_count(const struct hop_executor *executor)
@@ -94,11 +105,9 @@ static hop_status create_results(struct hop_executor *executor, struct hop_error
     int32_t derivatives = 1;
     for (int32_t r = 0; r < executor->route_count; r++)
         derivatives = larger(derivatives, executor->routes[r].derivative_count);
-    HOP_TRY(hop_calloc(&executor->derivative_requests, (size_t)derivatives,
-                       sizeof *executor->derivative_requests, err));
-    executor->derivative_stride = probes * sizeof(float) + sizeof(double);
     HOP_TRY(hop_calloc(&executor->derivative_wires, (size_t)derivatives,
-                       executor->derivative_stride, err));
+                       sizeof *executor->derivative_wires, err));
+    HOP_TRY(hop_calloc(&executor->arrivals, (size_t)derivatives * probes, sizeof(float), err));
     HOP_TRY(hop_calloc(&executor->derivatives, batches * probes, sizeof(float), err));
     HOP_TRY(hop_calloc(&executor->probe_loss, batches * probes, sizeof(double), err));
     HOP_TRY(hop_calloc(&executor->loss, batches, sizeof(double), err));
@@ -130,6 +139,7 @@ hop_status hop_executor_buffers_create(struct hop_executor *executor, struct hop
     for (int p = 0; p < HOP_PAYLOADS; p++)
         if (p != HOP_DERIVATIVE)
             HOP_TRY(create_ring(executor, (enum hop_payload)p, err));
+    HOP_TRY(hop_slice_create(&executor->config.limits, &executor->slice, err));
     HOP_TRY(create_picks(executor, err));
     return create_results(executor, err);
 }
@@ -141,8 +151,9 @@ void hop_executor_buffers_free(struct hop_executor *executor)
         free(executor->rings[p].receive);
         free(executor->rings[p].send);
     }
-    free(executor->derivative_requests);
+    hop_slice_free(&executor->slice);
     free(executor->derivative_wires);
+    free(executor->arrivals);
     free(executor->derivatives);
     free(executor->probe_loss);
     free(executor->loss);

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/scoring.h"
 #include "io/file.h"
 #include "runtime/console.h"
 #include "runtime/planning.h"
+#include "schedule/plan_shard.h"
 
 hop_status hop_coordinator_path(const struct hop_coordinator *c, const char *name, char **out,
                                 struct hop_error *err)
@@ -47,6 +47,7 @@ static hop_status note_unused(const struct hop_coordinator *c, struct hop_error 
 static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
 {
     HOP_TRY(hop_model_config_load(c->job.model, &c->model, err));
+    HOP_TRY(hop_plan_check_shards(&c->plan, &c->model, err));
     HOP_TRY(hop_job_adapters(&c->job, &c->model, &c->lora, err));
     HOP_TRY(hop_weights_open(c->job.model, &c->model, &c->session.weights, err));
     HOP_TRY(note_unused(c, err));
@@ -166,31 +167,12 @@ hop_status hop_coordinator_prepare(struct hop_coordinator *c, struct hop_error *
 
 /* The setup object */
 
-static int32_t larger(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
-}
-
-static struct hop_batch_limits limits_of(const struct hop_coordinator *c)
-{
-    struct hop_batch_limits limits = {1, 1, 1};
-    if (c->train)
-        limits = hop_loader_limits(&c->loader);
-    if (c->eval) {
-        const struct hop_batch_limits eval =
-            hop_scoring_limits(c->eval, (size_t)hop_job_micro_batch_rows(&c->job));
-        limits.sequences = larger(limits.sequences, eval.sequences);
-        limits.tokens = larger(limits.tokens, eval.tokens);
-        limits.labels = larger(limits.labels, eval.labels);
-    }
-    return limits;
-}
-
 static int32_t longest_prompt(const struct hop_dataset *dataset)
 {
     int32_t longest = 0;
     for (size_t e = 0; e < dataset->count; e++)
-        longest = larger(longest, dataset->examples[e].prompt_length);
+        if (dataset->examples[e].prompt_length > longest)
+            longest = dataset->examples[e].prompt_length;
     return longest;
 }
 
@@ -256,6 +238,24 @@ static json_t *plan_json(const struct hop_coordinator *c)
     return plan;
 }
 
+static hop_status add_part_limits(const struct hop_coordinator *c, json_t *setup,
+                                  struct hop_error *err)
+{
+    json_t *const list = json_array();
+    hop_status status = HOP_OK;
+    for (int32_t p = 0; p < c->plan.part_count; p++) {
+        struct hop_batch_limits limits;
+        HOP_TRY_DONE(hop_coordinator_part_limits(c, p, &limits, err));
+        json_array_append_new(list, json_pack("[i,i,i]", (int)limits.sequences, (int)limits.tokens,
+                                              (int)limits.labels));
+    }
+    if (json_object_set(setup, "part_limits", list) != 0)
+        status = hop_fail(err, HOP_MEMORY, "out of memory while making the setup message");
+done:
+    json_decref(list);
+    return status;
+}
+
 static hop_status add_emulation(const struct hop_coordinator *c, json_t *setup,
                                 struct hop_error *err)
 {
@@ -271,7 +271,7 @@ static hop_status add_emulation(const struct hop_coordinator *c, json_t *setup,
 
 hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct hop_error *err)
 {
-    const struct hop_batch_limits limits = limits_of(c);
+    const struct hop_batch_limits limits = hop_coordinator_limits(c);
     int32_t window, cache, cache_sequences;
     size_cache(c, &cache, &cache_sequences);
     HOP_TRY(hop_coordinator_window(c, &limits, &window, err));
@@ -289,7 +289,9 @@ hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct
         "devices", devices_json(c), "plan", plan_json(c), "files", files_json(c));
     if (!setup)
         return hop_fail(err, HOP_MEMORY, "out of memory while making the setup message");
-    const hop_status status = add_emulation(c, setup, err);
+    hop_status status = add_part_limits(c, setup, err);
+    if (status == HOP_OK)
+        status = add_emulation(c, setup, err);
     if (status != HOP_OK) {
         json_decref(setup);
         return status;

@@ -5,55 +5,69 @@
 
 #include "base/memory.h"
 
-static const struct hop_endpoint nothing = {.transfer = -1};
+/* A message and where it belongs; sorting gives the order of route->messages. */
+struct end {
+    int32_t task;
+    bool outgoing;
+    int32_t to_part, probe_lo;
+    struct hop_message message;
+};
 
-static hop_status attach(struct hop_endpoint *end, int32_t index, const struct hop_transfer *t,
-                         int32_t device, const struct hop_task *task, struct hop_error *err)
+static int compare_ends(const void *left, const void *right)
 {
-    if (end->transfer >= 0)
-        return hop_fail(err, HOP_UNSUPPORTED,
-                        "%s of part %d, micro-batch %d has more than one %s transfer on a side",
-                        hop_task_kind_names[task->kind], task->part, task->micro_batch,
-                        hop_payload_names[t->payload]);
-    *end = (struct hop_endpoint){.transfer = index,
-                                 .payload = t->payload,
-                                 .device = device,
-                                 .local = t->from_device == t->to_device};
-    return HOP_OK;
+    const struct end *const a = left, *const b = right;
+    if (a->task != b->task)
+        return a->task < b->task ? -1 : 1;
+    if (a->outgoing != b->outgoing)
+        return a->outgoing ? 1 : -1;
+    if (a->to_part != b->to_part)
+        return a->to_part < b->to_part ? -1 : 1;
+    if (a->probe_lo != b->probe_lo)
+        return a->probe_lo < b->probe_lo ? -1 : 1;
+    return a->message.transfer < b->message.transfer ? -1 : 1;
 }
 
-/* Hidden states must be handed over for exactly the probes the task runs. */
-static hop_status check_range(const struct hop_transfer *t, const struct hop_task *task,
-                              struct hop_error *err)
+static int32_t list_ends(const struct hop_route *route, struct end *ends)
 {
-    if (t->payload != HOP_PROBE_ACTIVATION ||
-        (t->probe_lo == task->probe_lo && t->probe_hi == task->probe_hi))
-        return HOP_OK;
-    return hop_fail(
-        err, HOP_UNSUPPORTED,
-        "PROBE of part %d, micro-batch %d runs probes [%d, %d) but a neighbour hands over [%d, %d)",
-        task->part, task->micro_batch, task->probe_lo, task->probe_hi, t->probe_lo, t->probe_hi);
-}
-
-static hop_status attach_transfers(struct hop_route *route, struct hop_error *err)
-{
-    const struct hop_task *const tasks = route->schedule.lists[route->device].tasks;
+    int32_t n = 0;
     for (int32_t i = 0; i < route->transfers.count; i++) {
         const struct hop_transfer *const t = &route->transfers.items[i];
+        const bool local = t->from_device == t->to_device;
         if (t->payload == HOP_DERIVATIVE)
             continue;
-        if (t->to_device == route->device) {
-            HOP_TRY(check_range(t, &tasks[t->to_task], err));
-            HOP_TRY(attach(&route->tasks[t->to_task].input, i, t, t->from_device,
-                           &tasks[t->to_task], err));
-        }
-        if (t->from_device == route->device) {
-            HOP_TRY(check_range(t, &tasks[t->from_task], err));
-            HOP_TRY(attach(&route->tasks[t->from_task].output, i, t, t->to_device,
-                           &tasks[t->from_task], err));
-        }
+        if (t->to_device == route->device)
+            ends[n++] = (struct end){
+                t->to_task, false, t->to_part, t->probe_lo, {i, t->from_device, local}};
+        if (t->from_device == route->device)
+            ends[n++] =
+                (struct end){t->from_task, true, t->to_part, t->probe_lo, {i, t->to_device, local}};
     }
-    return HOP_OK;
+    qsort(ends, (size_t)n, sizeof *ends, compare_ends);
+    return n;
+}
+
+static void attach(struct hop_route *route, const struct end *end)
+{
+    struct hop_task_route *const task = &route->tasks[end->task];
+    struct hop_port *const port = end->outgoing ? &task->output : &task->input;
+    if (port->begin == port->end)
+        port->begin = port->end = route->message_count;
+    port->payload = route->transfers.items[end->message.transfer].payload;
+    port->end++;
+    route->messages[route->message_count++] = end->message;
+}
+
+static hop_status attach_messages(struct hop_route *route, struct hop_error *err)
+{
+    const size_t most = 2 * (size_t)route->transfers.count;
+    struct end *ends;
+    HOP_TRY(hop_calloc(&ends, most, sizeof *ends, err));
+    const int32_t n = list_ends(route, ends);
+    const hop_status status = hop_calloc(&route->messages, (size_t)n, sizeof *route->messages, err);
+    for (int32_t i = 0; i < n && status == HOP_OK; i++)
+        attach(route, &ends[i]);
+    free(ends);
+    return status;
 }
 
 /* Does this device's task have the derivative transfer t? */
@@ -82,67 +96,108 @@ static hop_status group_derivatives(struct hop_route *route, int32_t tasks, stru
     return HOP_OK;
 }
 
-/* Ring slots of remote ends, in list order. */
+static int32_t count_locals(const struct hop_route *route, const struct hop_port *port)
+{
+    int32_t n = 0;
+    for (int32_t i = port->begin; i < port->end; i++)
+        n += route->messages[i].local;
+    return n;
+}
+
+static bool is_remote(const struct hop_route *route, const struct hop_port *port)
+{
+    return count_locals(route, port) < port->end - port->begin;
+}
+
+static void widen(int32_t *width, const struct hop_port *port)
+{
+    if (port->end - port->begin > *width)
+        *width = port->end - port->begin;
+}
+
+static void assign_receive(struct hop_route *route, int32_t task)
+{
+    struct hop_port *const port = &route->tasks[task].input;
+    port->slot = -1;
+    if (is_remote(route, port)) {
+        const int32_t order = route->receive_count[port->payload]++;
+        port->slot = order % route->window;
+        route->receives[port->payload][order] = task;
+        widen(&route->receive_width[port->payload], port);
+    } else if (port->end - port->begin > 1)
+        route->gathers[port->payload] = true;
+}
+
+static void assign_send(struct hop_route *route, int32_t task, int32_t *sent)
+{
+    struct hop_port *const port = &route->tasks[task].output;
+    port->slot = -1;
+    if (!is_remote(route, port))
+        return;
+    port->slot = sent[port->payload]++ % route->window;
+    widen(&route->send_width[port->payload], port);
+}
+
+/* Ring slots, in list order. */
 static hop_status assign_rings(struct hop_route *route, int32_t tasks, struct hop_error *err)
 {
     int32_t sent[HOP_PAYLOADS] = {0};
     for (int p = 0; p < HOP_PAYLOADS; p++)
         HOP_TRY(hop_calloc(&route->receives[p], (size_t)tasks, sizeof(int32_t), err));
     for (int32_t i = 0; i < tasks; i++) {
-        struct hop_endpoint *const in = &route->tasks[i].input, *const out =
-                                                                    &route->tasks[i].output;
-        if (in->transfer >= 0 && !in->local) {
-            in->order = route->receive_count[in->payload]++;
-            in->slot = in->order % route->window;
-            route->receives[in->payload][in->order] = i;
-        }
-        if (out->transfer >= 0 && !out->local) {
-            out->order = sent[out->payload]++;
-            out->slot = out->order % route->window;
-        }
+        assign_receive(route, i);
+        assign_send(route, i, sent);
     }
     return HOP_OK;
 }
 
-/* Local buffers by replaying the list: a slot is taken by the producing task and free again after
- * the consuming one. */
-static hop_status assign_local(struct hop_route *route, int32_t tasks, struct hop_error *err)
+/* The first of a kind's local buffers that nobody waits for any more. */
+static void take_local(struct hop_route *route, struct hop_port *port, int32_t *waiting)
 {
-    int32_t *slot_of = NULL; /* (transfers) */
-    bool *busy = NULL;       /* (payloads, tasks) */
-    hop_status status = HOP_OK;
-    HOP_TRY_DONE(hop_calloc(&slot_of, (size_t)route->transfers.count, sizeof *slot_of, err));
-    HOP_TRY_DONE(hop_calloc(&busy, (size_t)tasks * HOP_PAYLOADS, sizeof *busy, err));
-    for (int32_t i = 0; i < tasks; i++) {
-        struct hop_endpoint *const in = &route->tasks[i].input, *const out =
-                                                                    &route->tasks[i].output;
-        if (out->transfer >= 0 && out->local) {
-            bool *const of_kind = busy + (size_t)out->payload * (size_t)tasks;
-            while (of_kind[out->slot])
-                out->slot++;
-            of_kind[out->slot] = true;
-            slot_of[out->transfer] = out->slot;
-            if (out->slot >= route->local_slots[out->payload])
-                route->local_slots[out->payload] = out->slot + 1;
-        }
-        if (in->transfer >= 0 && in->local) {
-            in->slot = slot_of[in->transfer];
-            busy[(size_t)in->payload * (size_t)tasks + (size_t)in->slot] = false;
-        }
-    }
-done:
-    free(slot_of);
-    free(busy);
-    return status;
+    port->local = -1;
+    const int32_t consumers = count_locals(route, port);
+    if (!consumers)
+        return;
+    port->local = 0;
+    while (waiting[port->local])
+        port->local++;
+    waiting[port->local] = consumers;
+    if (port->local >= route->local_slots[port->payload])
+        route->local_slots[port->payload] = port->local + 1;
 }
 
-static hop_status check_plan(const struct hop_plan *plan, struct hop_error *err)
+static void release_locals(const struct hop_route *route, const struct hop_port *port,
+                           int32_t *waiting)
 {
-    if (hop_plan_is_line(plan))
-        return HOP_OK;
-    return hop_fail(err, HOP_UNSUPPORTED,
-                    "plan: several pipelines, replicas or shards can be planned and simulated, not "
-                    "run yet; choose a strategy with one part a stage");
+    for (int32_t i = port->begin; i < port->end; i++) {
+        const struct hop_message *const message = &route->messages[i];
+        const struct hop_transfer *const t = &route->transfers.items[message->transfer];
+        if (message->local)
+            waiting[route->tasks[t->from_task].output.local]--;
+    }
+}
+
+/* Local buffers by replaying the list: one is taken by the producing task and free again after the
+ * last consuming one. */
+static hop_status assign_local(struct hop_route *route, int32_t tasks, struct hop_error *err)
+{
+    int32_t *waiting; /* (payloads, tasks): consumers still to come */
+    HOP_TRY(hop_calloc(&waiting, (size_t)tasks * HOP_PAYLOADS, sizeof *waiting, err));
+    for (int32_t i = 0; i < tasks; i++) {
+        struct hop_task_route *const task = &route->tasks[i];
+        take_local(route, &task->output, waiting + (size_t)task->output.payload * (size_t)tasks);
+        release_locals(route, &task->input, waiting + (size_t)task->input.payload * (size_t)tasks);
+    }
+    free(waiting);
+    return HOP_OK;
+}
+
+static hop_status follow(struct hop_route *route, int32_t tasks, struct hop_error *err)
+{
+    HOP_TRY(attach_messages(route, err));
+    HOP_TRY(group_derivatives(route, tasks, err));
+    HOP_TRY(assign_rings(route, tasks, err));
+    return assign_local(route, tasks, err);
 }
 
 hop_status hop_route_create(const struct hop_plan *plan, struct hop_schedule *schedule,
@@ -151,26 +206,12 @@ hop_status hop_route_create(const struct hop_plan *plan, struct hop_schedule *sc
 {
     hop_status status = HOP_OK;
     struct hop_route route = {.device = device};
-    HOP_TRY_DONE(check_plan(plan, err));
     HOP_TRY_DONE(hop_schedule_window(plan, schedule, window, &route.window, err));
     HOP_TRY_DONE(hop_transfers_derive(plan, schedule, &route.transfers, err));
     const int32_t tasks = schedule->lists[device].count;
     HOP_TRY_DONE(hop_calloc(&route.tasks, (size_t)tasks, sizeof *route.tasks, err));
-    for (int32_t i = 0; i < tasks; i++)
-        route.tasks[i].input = route.tasks[i].output = nothing;
+    HOP_TRY_DONE(follow(&route, tasks, err));
     route.schedule = *schedule;
-    status = attach_transfers(&route, err);
-    if (status == HOP_OK)
-        status = group_derivatives(&route, tasks, err);
-    if (status == HOP_OK)
-        status = assign_rings(&route, tasks, err);
-    if (status == HOP_OK)
-        status = assign_local(&route, tasks, err);
-    if (status != HOP_OK) {
-        /* The schedule stays the caller's. */
-        route.schedule = (struct hop_schedule){0};
-        goto done;
-    }
     *schedule = (struct hop_schedule){0};
     *out = route;
     return HOP_OK;
@@ -186,8 +227,14 @@ void hop_route_free(struct hop_route *route)
     hop_schedule_free(&route->schedule);
     hop_transfers_free(&route->transfers);
     free(route->tasks);
+    free(route->messages);
     for (int p = 0; p < HOP_PAYLOADS; p++)
         free(route->receives[p]);
     free(route->derivatives);
     *route = (struct hop_route){0};
+}
+
+int32_t hop_route_reduction_tag(const struct hop_route *route, int32_t reduction)
+{
+    return route->transfers.count + reduction;
 }

@@ -181,6 +181,20 @@ done:
     return status;
 }
 
+static hop_status read_part_limits(struct hop_session *session, struct hop_error *err)
+{
+    const json_t *const list = json_object_get(session->setup, "part_limits");
+    const size_t parts = (size_t)session->plan.part_count;
+    if (json_array_size(list) != parts)
+        return hop_fail(err, HOP_PEER, "%s: part_limits: %zu of them for %zu parts", where,
+                        json_array_size(list), parts);
+    HOP_TRY(hop_calloc(&session->part_limits, parts, sizeof *session->part_limits, err));
+    for (size_t p = 0; p < parts; p++)
+        HOP_TRY(read_limits(json_array_get(list, p), &session->part_limits[p], err));
+    session->config.part_limits = session->part_limits;
+    return HOP_OK;
+}
+
 static hop_status create_batches(struct hop_session *session, struct hop_error *err)
 {
     if (session->batch_count < 1 || session->batch_count > 1 << 15)
@@ -212,6 +226,7 @@ static hop_status read_setup(struct hop_session *session, struct hop_error *err)
     HOP_TRY(hop_plan_parse(json_object_get(setup, "plan"), where, session->device_names,
                            (int32_t)json_array_size(json_object_get(setup, "devices")),
                            &session->plan, err));
+    HOP_TRY(read_part_limits(session, err));
     return create_batches(session, err);
 }
 
@@ -251,6 +266,7 @@ void hop_session_free(struct hop_session *session)
     free(session->batches);
     free(session->past);
     free(session->place);
+    free(session->part_limits);
     hop_plan_free(&session->plan);
     free(session->device_names);
     free(session->rank_names);

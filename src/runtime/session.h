@@ -54,16 +54,18 @@ struct hop_session {
     int32_t *device_of;        /* (ranks), -1: coordinator only */
     int32_t device;            /* of this rank */
     struct hop_weights *weights;
-    struct hop_emulation *emulation; /* NULL: this device is not emulated */
-    struct hop_executor *executor;   /* NULL without a device */
-    struct hop_batch *batches;       /* (batch_count) */
+    struct hop_emulation *emulation;      /* NULL: this device is not emulated */
+    struct hop_executor *executor;        /* NULL without a device */
+    struct hop_batch_limits *part_limits; /* (plan parts) */
+    struct hop_batch *batches;            /* (batch_count) */
     int32_t batch_count;
     int32_t *past, *place; /* (batch_count, limits.sequences): see struct hop_places */
 };
 
 /* The setup object:
  * {"protocol", "model": config, "lora": {rank, alpha, targets: [name]}, "dtype", "limits": [s, t,
- * l], "seed", "epsilon", "weight_decay", "timeout", "trace_steps", "micro_batches", "devices":
+ * l], "part_limits": [[s, t, l]], "seed", "epsilon", "weight_decay", "timeout", "trace_steps",
+ * "micro_batches", "devices":
  * [{"name", "rank", "backend", "bp", "threads", "peers", "machine", "emulate"}], "window", "cache",
  * "cache_sequences", "plan":
  * {...}, "emulation": {"time_scale", "cost": {...}} where a device is emulated, "files":

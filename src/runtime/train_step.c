@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "runtime/block_state.h"
 #include "runtime/console.h"
 #include "train/clip.h"
 #include "train/learning_rate.h"
@@ -17,7 +18,7 @@ struct reduced {
     double loss, busy;
     double grad_norm, zo_grad_norm;
     bool exact, estimated; /* is there a part of either kind? */
-    struct hop_pass head;  /* losses and probe losses */
+    struct hop_pass head;  /* of a device with a head; with probes there is one */
 };
 
 /* Packing */
@@ -53,6 +54,18 @@ static int32_t schedule_for(const struct hop_coordinator *c, int64_t step, int32
 
 /* Reduction */
 
+/* Copies of a block report the same: it counts once. Shards report a sum each. */
+static void place_block(struct hop_coordinator *c, int32_t part, int32_t block,
+                        const double *square)
+{
+    const size_t first = hop_lora_factors(&c->lora, 0, block);
+    const size_t n = hop_lora_factors(&c->lora, block, block + 1);
+    if (!hop_block_is_sent_by(&c->plan, block, part))
+        return;
+    for (size_t i = 0; i < n; i++)
+        c->squares[first + i] += square[i];
+}
+
 /* A device reports its parameters part after part; the sum over the model is made block after
  * block, so that the norm has the same bits for every split. */
 static void place_squares(struct hop_coordinator *c, int32_t device, const struct hop_pass *pass)
@@ -62,12 +75,13 @@ static void place_squares(struct hop_coordinator *c, int32_t device, const struc
         const struct hop_part *const part = &c->plan.parts[p];
         if (part->device != device || part->gradient == HOP_GRADIENT_NONE)
             continue;
-        const size_t first = hop_lora_factors(&c->lora, 0, part->lo);
-        const size_t n = hop_lora_factors(&c->lora, part->lo, part->hi);
-        if (at + (int32_t)n > pass->squares)
-            return;
-        memcpy(c->squares + first, pass->square + at, n * sizeof(double));
-        at += (int32_t)n;
+        for (int32_t block = part->lo; block < part->hi; block++) {
+            const int32_t n = (int32_t)hop_lora_factors(&c->lora, block, block + 1);
+            if (at + n > pass->squares)
+                return;
+            place_block(c, p, block, pass->square + at);
+            at += n;
+        }
     }
 }
 
@@ -79,6 +93,8 @@ static void take_pass(struct hop_coordinator *c, int32_t device, const struct ho
     c->held[device] = pass->held;
     if (pass->losses > 0)
         out->head = *pass;
+    for (int32_t m = 0; m < pass->losses; m++)
+        c->losses[m] += pass->loss[m];
     place_squares(c, device, pass);
 }
 
@@ -138,7 +154,7 @@ static hop_status reduce(struct hop_coordinator *c, int64_t step, struct reduced
                          struct hop_error *err)
 {
     for (int32_t m = 0; m < out->head.losses; m++)
-        out->loss += out->head.loss[m];
+        out->loss += c->losses[m];
     return reduce_norms(c, step, out, err);
 }
 
@@ -332,6 +348,8 @@ hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err
                                                 .schedule = schedule_for(c, step, batches),
                                                 .step = step,
                                                 .batches = batches};
+    memset(c->losses, 0, (size_t)batches * sizeof *c->losses);
+    memset(c->squares, 0, c->state.parameters.count * sizeof *c->squares);
     HOP_TRY(hop_coordinator_command(c, &message, err));
     if (c->session.executor) {
         HOP_TRY(hop_coordinator_own_pass(c, &message, &pass, err));

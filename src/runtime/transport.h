@@ -18,7 +18,13 @@
 #include "runtime/outbox.h"
 
 /* Several channels, so that a tag of one never matches another. */
-enum hop_channel { HOP_CHANNEL_CONTROL, HOP_CHANNEL_DATA, HOP_CHANNEL_GRANTS, HOP_CHANNELS };
+enum hop_channel {
+    HOP_CHANNEL_CONTROL,
+    HOP_CHANNEL_DATA,
+    HOP_CHANNEL_GRANTS,
+    HOP_CHANNEL_TIMES, /* arrival times of messages between emulated devices */
+    HOP_CHANNELS
+};
 
 struct hop_transport {
     MPI_Comm channels[HOP_CHANNELS];

@@ -111,8 +111,7 @@ static hop_status receive_state(struct worker *worker, struct hop_error *err)
 
 static hop_status send_state(struct worker *worker, struct hop_error *err)
 {
-    const size_t n = hop_executor_state_count(worker->session->executor);
-    hop_executor_state_get(worker->session->executor, worker->state);
+    const size_t n = hop_executor_state_get(worker->session->executor, worker->state);
     return hop_send(worker->session->transport, HOP_CHANNEL_CONTROL, 0, HOP_TAG_STATE,
                     worker->state, n * sizeof(float), err);
 }

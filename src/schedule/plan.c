@@ -1,6 +1,5 @@
 #include "schedule/plan.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 void hop_plan_free(struct hop_plan *plan)
@@ -92,11 +91,6 @@ int32_t hop_plan_head(const struct hop_plan *plan, int32_t part)
 {
     const int32_t pipeline = plan->parts[part].pipeline;
     return hop_plan_stage_part(plan, pipeline, hop_plan_stages(plan, pipeline) - 1, -1);
-}
-
-struct hop_range hop_share_range(double lo, double hi, int32_t n)
-{
-    return (struct hop_range){(int32_t)lround(lo * n), (int32_t)lround(hi * n)};
 }
 
 struct hop_range hop_part_rows(const struct hop_part *part, int32_t rows)

@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "base/error.h"
+#include "base/share.h"
 #include "cluster/cost.h"
 #include "model/stage.h"
 
@@ -104,14 +105,8 @@ int32_t hop_plan_next(const struct hop_plan *plan, int32_t part);
 /* The first part of the last stage of the part's pipeline. */
 int32_t hop_plan_head(const struct hop_plan *plan, int32_t part);
 
-/* The part [lo, hi) of n rows (samples, micro-batches) that a share [lo, hi) is: every number that
- * shares are turned into is rounded here and nowhere else. Ranges of shares that tile [0, 1) tile
- * [0, n); one may be empty, when n is small: the part then still runs its tasks, with 0 rows, and
- * its messages are there with 0 rows. */
-struct hop_range {
-    int32_t lo, hi;
-};
-struct hop_range hop_share_range(double lo, double hi, int32_t n);
+/* Shares become numbers by hop_share_range(). A range may be empty, when there are few rows: the
+ * part then still runs its tasks, with 0 rows, and its messages are there with 0 rows. */
 /* Rows of a micro-batch of `rows` rows that the part handles. */
 struct hop_range hop_part_rows(const struct hop_part *part, int32_t rows);
 /* Micro-batches of a mini-batch of n micro-batches that the part's pipeline handles. */

@@ -485,8 +485,9 @@ static void test_project_bias(void **state)
 
 struct attention {
     int32_t sequences, heads, kv_heads, head_dim;
-    int32_t q[4], kv[4]; /* lengths */
-    int32_t extra;       /* elements between the end of a row and the next */
+    int32_t q[4], kv[4];  /* lengths */
+    int32_t extra;        /* elements between the end of a row and the next */
+    int32_t group, first; /* of heads cut out of a model */
 };
 
 static void run_attention(const struct problem *p, struct device *d)
@@ -501,6 +502,8 @@ static void run_attention(const struct problem *p, struct device *d)
                                         .heads = s->heads,
                                         .kv_heads = s->kv_heads,
                                         .head_dim = s->head_dim,
+                                        .group = s->group,
+                                        .first = s->first,
                                         .q_offset = q,
                                         .kv_offset = kv,
                                         .q_stride = s->heads * s->head_dim + s->extra,
@@ -549,18 +552,22 @@ static void test_attention(void **state)
 {
     (void)state;
     static const struct attention small[] = {
-        {1, 1, 1, 8, {1}, {1}, 0},
-        {2, 2, 1, 8, {3, 5}, {3, 5}, 4},
-        {1, 4, 2, 12, {17}, {17}, 0},
+        {1, 1, 1, 8, {1}, {1}, 0, 0, 0},
+        {2, 2, 1, 8, {3, 5}, {3, 5}, 4, 0, 0},
+        {1, 4, 2, 12, {17}, {17}, 0, 0, 0},
+        {2, 5, 3, 8, {6, 3}, {6, 3}, 4, 3, 2},
     };
     static const struct attention large[] = {
-        {3, 6, 6, 48, {17, 1, 64}, {17, 1, 64}, 0},
-        {2, 9, 3, 64, {130, 30}, {130, 30}, 32},
-        {1, 8, 2, 32, {200}, {200}, 0},
-        {2, 2, 2, 128, {64, 100}, {64, 100}, 0},
-        {1, 3, 1, 8, {97}, {97}, 5},
-        {3, 4, 2, 64, {1, 7, 3}, {40, 200, 3}, 0},
-        {1, 5, 1, 20, {70}, {170}, 0},
+        {3, 6, 6, 48, {17, 1, 64}, {17, 1, 64}, 0, 0, 0},
+        {2, 9, 3, 64, {130, 30}, {130, 30}, 32, 0, 0},
+        {1, 8, 2, 32, {200}, {200}, 0, 0, 0},
+        {2, 2, 2, 128, {64, 100}, {64, 100}, 0, 0, 0},
+        {1, 3, 1, 8, {97}, {97}, 5, 0, 0},
+        {3, 4, 2, 64, {1, 7, 3}, {40, 200, 3}, 0, 0, 0},
+        {1, 5, 1, 20, {70}, {170}, 0, 0, 0},
+        {2, 7, 3, 64, {130, 30}, {130, 30}, 0, 4, 3},
+        {2, 3, 2, 32, {65, 40}, {65, 40}, 0, 4, 2},
+        {1, 3, 1, 48, {20}, {90}, 0, 8, 2},
     };
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
         check_attention(&small[i], true);

@@ -12,8 +12,11 @@ struct hop_heads hop_heads_at(const struct hop_attention *shape, enum hop_dtype 
                               .dtype = dtype,
                               .sequence = sequence,
                               .kv_head = kv_head,
-                              .group = shape->heads / shape->kv_heads,
                               .d = shape->head_dim};
+    const int32_t group = hop_attention_group(shape);
+    const int32_t begin = kv_head * group - shape->first, end = begin + group;
+    heads.first = begin > 0 ? begin : 0;
+    heads.group = (end < shape->heads ? end : shape->heads) - heads.first;
     heads.queries = shape->q_offset[sequence + 1] - shape->q_offset[sequence];
     heads.keys = shape->kv_offset[sequence + 1] - shape->kv_offset[sequence];
     heads.columns = heads.queries * heads.group;
@@ -36,7 +39,7 @@ void hop_block_find(const struct hop_heads *heads, int64_t first, struct hop_blo
     block->vectors = (block->count + HOP_LANES - 1) / HOP_LANES;
     for (int64_t c = 0; c < HOP_COLUMNS; c++) {
         const int64_t row = shape->q_offset[heads->sequence] + query;
-        const int64_t own = heads->kv_head * heads->group + head;
+        const int64_t own = heads->first + head;
         block->query[c] = row * shape->q_stride + own * heads->d;
         block->lse[c] = row * shape->heads + own;
         block->out[c] = block->lse[c] * heads->d;
@@ -233,10 +236,11 @@ static void forward_block(const struct call *call, const struct hop_heads *heads
         store_lse(&block, &state, call->lse);
 }
 
+/* Of a key/value head that a whole group reads; others have fewer. */
 static int64_t blocks_of(const struct hop_attention *shape, int32_t sequence)
 {
     const int64_t queries = shape->q_offset[sequence + 1] - shape->q_offset[sequence];
-    const int64_t columns = queries * (shape->heads / shape->kv_heads);
+    const int64_t columns = queries * hop_attention_group(shape);
     return (columns + HOP_COLUMNS - 1) / HOP_COLUMNS;
 }
 
@@ -253,7 +257,9 @@ static void forward_task(const struct call *call, int64_t task, char *scratch)
         hop_heads_at(call->shape, call->dtype, sequence, (int32_t)(task / blocks));
     /* Later blocks see more keys: they go first, so that the short ones fill the gaps at the end.
      */
-    forward_block(call, &heads, (blocks - 1 - task % blocks) * HOP_COLUMNS, scratch);
+    const int64_t first = (blocks - 1 - task % blocks) * HOP_COLUMNS;
+    if (first < heads.columns)
+        forward_block(call, &heads, first, scratch);
 }
 
 hop_status hop_cpu_attention_forward(struct hop_backend *backend, enum hop_dtype dtype,

@@ -1,9 +1,10 @@
 /* What attention forward and backward share.
  *
  * The queries of all heads of a group read the same keys, so they are the columns of one problem:
- * column c of a sequence and key/value head is query c / group of head c % group. Scores are kept
- * with keys down and columns across: maxima and sums over keys are then plain vector operations,
- * keys and values are read where they lie, and only the (once per block) queries are transposed. */
+ * column c of a sequence and key/value head is query c / group of head c % group of its own. Scores
+ * are kept with keys down and columns across: maxima and sums over keys are then plain vector
+ * operations, keys and values are read where they lie, and only the (once per block) queries are
+ * transposed. */
 #ifndef HOP_OPS_CPU_ATTENTION_H
 #define HOP_OPS_CPU_ATTENTION_H
 
@@ -20,7 +21,8 @@ enum {
 struct hop_heads {
     const struct hop_attention *shape;
     enum hop_dtype dtype;
-    int32_t sequence, kv_head, group;
+    int32_t sequence, kv_head;
+    int32_t first, group; /* query heads [first, first + group) read it */
     int64_t queries, keys, columns;
     int64_t d, padded; /* head_dim, and rounded up to whole vectors */
 };

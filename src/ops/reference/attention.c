@@ -23,7 +23,7 @@ static struct place locate(const struct hop_attention *shape, int32_t s, int32_t
     const int32_t queries = shape->q_offset[s + 1] - shape->q_offset[s];
     const int32_t keys = shape->kv_offset[s + 1] - shape->kv_offset[s];
     const int64_t d = shape->head_dim, row = shape->q_offset[s] + i;
-    const int64_t kv_head = h / (shape->heads / shape->kv_heads);
+    const int64_t kv_head = (shape->first + h) / hop_attention_group(shape);
     return (struct place){.q = row * shape->q_stride + h * d,
                           .kv = shape->kv_offset[s] * shape->kv_stride + kv_head * d,
                           .out = (row * shape->heads + h) * d,
