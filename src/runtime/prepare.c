@@ -156,11 +156,23 @@ static hop_status make_schedules(struct hop_coordinator *c, struct hop_error *er
     return add_evaluation(c, hop_job_answer_batches(&c->job), &set->decode, err);
 }
 
+/* The cache of a sequence is with one part a stage. */
+static hop_status check_answers(const struct hop_coordinator *c, struct hop_error *err)
+{
+    if (!c->eval || hop_job_answer_tokens(&c->job) == 0 || hop_plan_is_line(&c->plan))
+        return HOP_OK;
+    return hop_fail(err, HOP_UNSUPPORTED,
+                    "data.eval_max_tokens: answers are decoded by plans of one pipeline with whole "
+                    "stages, not by this plan of %s; set it to 0 to evaluate the loss only",
+                    c->plan.strategy);
+}
+
 hop_status hop_coordinator_prepare(struct hop_coordinator *c, struct hop_error *err)
 {
     HOP_TRY(load_job(c, err));
     HOP_TRY(load_model(c, err));
     HOP_TRY(load_data(c, err));
+    HOP_TRY(check_answers(c, err));
     count_steps(c);
     return make_schedules(c, err);
 }
