@@ -119,7 +119,7 @@ struct member {
     const struct hop_batch *batch;
     const float *input, *doutput;
     bool decodes;
-    char output[SUPPORT_TOKENS * 64 * sizeof(float)], dinput[SUPPORT_TOKENS * 64 * sizeof(float)];
+    float output[SUPPORT_TOKENS * 64], dinput[SUPPORT_TOKENS * 64]; /* room for either dtype */
     float logprob[SUPPORT_TOKENS];
     size_t exchanges, exchanged;
     hop_status status;
