@@ -3,6 +3,7 @@
 #
 #   tools/deps.sh          install what is missing (through sudo when not root)
 #   tools/deps.sh --check  only list what is missing; exit 1 when something is
+#   tools/deps.sh --fuzz   install what the fuzz targets need as well: clang with libFuzzer
 set -eu
 
 packages="build-essential cmake pkg-config mpi-default-bin openmpi-bin libopenmpi-dev
@@ -17,6 +18,10 @@ amd64) packages="$packages libdnnl-dev" ;;
     exit 1
     ;;
 esac
+
+if [ "${1:-}" = --fuzz ]; then
+    packages="$packages clang libclang-rt-dev libomp-dev"
+fi
 
 missing=""
 for package in $packages; do

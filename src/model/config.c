@@ -1,7 +1,7 @@
 /* config.json of Hugging Face LLaMA folders. A field that would change the mathematics in a way
  * this program does not compute is HOP_UNSUPPORTED with its name; fields about training or serving
  * elsewhere are ignored. */
-#include <math.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,9 +29,9 @@ hop_status hop__config_positive(const json_t *object, const char *key, const cha
 {
     double value;
     HOP_TRY(hop_json_get_real(object, key, where, fallback, &value, err));
-    if (!(value > 0) || isinf(value))
-        return hop_fail(err, HOP_INPUT, "%s: \"%s\" is %g, must be a positive number", where, key,
-                        value);
+    if (!(value >= (double)FLT_MIN && value <= (double)FLT_MAX))
+        return hop_fail(err, HOP_INPUT, "%s: \"%s\" is %g, must be a positive number (%g to %g)",
+                        where, key, value, (double)FLT_MIN, (double)FLT_MAX);
     *out = value;
     return HOP_OK;
 }

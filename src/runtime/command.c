@@ -75,8 +75,8 @@ static hop_status decode_batches(struct hop_session *session, const int32_t *wor
 hop_status hop_command_decode(struct hop_session *session, const int32_t *words, size_t n,
                               struct hop_command_message *message, struct hop_error *err)
 {
-    if (n < COMMAND_HEADER || words[0] < 0 || words[0] > HOP_COMMAND_END || words[4] < 0 ||
-        words[4] > session->batch_count)
+    if (n < COMMAND_HEADER || words[0] < 0 || words[0] > HOP_COMMAND_END || words[2] < 0 ||
+        words[3] < 0 || words[4] < 0 || words[4] > session->batch_count)
         return hop_fail(err, HOP_PEER, "a command from the coordinator makes no sense");
     *message = (struct hop_command_message){.kind = (enum hop_command)words[0],
                                             .schedule = words[1],

@@ -161,9 +161,12 @@ static hop_status divide(const void *context, const char *text, struct hop_piece
         if (token->single_word && !stands_alone(text, n, begin, end))
             continue;
         if (token->lstrip)
-            begin = spaces_before(text, begin, done);
+            begin = begin < done ? done : spaces_before(text, begin, done);
         if (token->rstrip)
             end = spaces_after(text, n, end);
+        /* The white space that the token before took may have been all of this one. */
+        if (begin >= end)
+            continue;
         HOP_TRY(add_text(out, piece, done, begin, err));
         const struct hop_piece found = {
             .begin = piece.begin + begin, .end = piece.begin + end, .id = token->id};

@@ -445,7 +445,8 @@ static hop_status encode_word(struct hop_bpe *bpe, const char *word, size_t n, s
         return append_ids(out, known, count, err);
     const size_t before = out->count;
     HOP_TRY(encode_new(bpe, word, n, out, err));
-    return hop_word_cache_put(&bpe->cache, word, n, out->data + before, out->count - before, err);
+    const int32_t *const added = out->count > before ? out->data + before : NULL;
+    return hop_word_cache_put(&bpe->cache, word, n, added, out->count - before, err);
 }
 
 /* SentencePiece-style files have no pre-tokenizer: the whole text is one piece. Where no merge

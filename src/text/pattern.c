@@ -1,7 +1,15 @@
-/* Patterns of tokenizer.json. The files are written for Oniguruma; the few spellings that mean
- * something else to PCRE2 are translated or refused: \s       Unicode White_Space there; PCRE2's
- * own \s also takes U+180E \h       a hexadecimal digit there, white space in PCRE2: refused [a[b]]
- * nested classes and && (intersection): refused ^ and $  match at every line: PCRE2_MULTILINE */
+/* Patterns of tokenizer.json. The files are written for Oniguruma; what means something else to
+ * PCRE2 is translated or refused:
+ *
+ * \s         Unicode White_Space; PCRE2's own also takes U+180E
+ * \w \b      letters, marks, decimal digits and connectors; PCRE2's take all numbers and no marks
+ * \p{Han}    characters of the script; PCRE2's also those that several scripts share
+ * \p{L} ...  the reference knows newer characters
+ * ^ and $    match at every line: PCRE2_MULTILINE
+ * \h         a hexadecimal digit, white space in PCRE2: refused
+ * [a[b]]     nested classes, && (intersection) and POSIX names: refused
+ *
+ * One difference stays: Oniguruma's (?i) also lets "ss" match U+00DF and U+1E9E. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdlib.h>
@@ -22,40 +30,40 @@ struct hop_pattern {
 
 enum { JIT_STACK_START = 32 * 1024, JIT_STACK_LIMIT = 8 * 1024 * 1024 };
 
-static const char spaces[] = "\\p{Z}\\x09-\\x0d\\x{85}";
+#define SPACES "\\p{Z}\\x09-\\x0d\\x{85}"
 
 /* What Unicode 15 to 16 added to each class: the reference knows these characters, and PCRE2 does
  * from 10.45 on. They are rare, but decide where a word ends. */
-static const char new_letters[] =
-    "\\x{1C89}-\\x{1C8A}\\x{A7CB}-\\x{A7CD}\\x{A7DA}-\\x{A7DC}\\x{105C0}-\\x{105F3}"
-    "\\x{10D4A}-\\x{10D65}\\x{10D6F}-\\x{10D85}\\x{10EC2}-\\x{10EC4}\\x{1123F}-\\x{11240}"
-    "\\x{11380}-\\x{11389}\\x{1138B}\\x{1138E}\\x{11390}-\\x{113B5}\\x{113B7}\\x{113D1}"
-    "\\x{113D3}\\x{11BC0}-\\x{11BE0}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}"
-    "\\x{1342F}\\x{13441}-\\x{13446}\\x{13460}-\\x{143FA}\\x{16100}-\\x{1611D}"
-    "\\x{16D40}-\\x{16D6C}\\x{18CFF}\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}"
-    "\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{1E5D0}-\\x{1E5ED}\\x{1E5F0}\\x{2B739}"
-    "\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}";
-static const char new_numbers[] =
-    "\\x{10D40}-\\x{10D49}\\x{116D0}-\\x{116E3}\\x{11BF0}-\\x{11BF9}\\x{11F50}-\\x{11F59}"
-    "\\x{16130}-\\x{16139}\\x{16D70}-\\x{16D79}\\x{1CCF0}-\\x{1CCF9}\\x{1D2C0}-\\x{1D2D3}"
-    "\\x{1E4F0}-\\x{1E4F9}\\x{1E5F1}-\\x{1E5FA}";
-static const char new_marks[] =
-    "\\x{897}\\x{CF3}\\x{ECE}\\x{10D69}-\\x{10D6D}\\x{10EFC}-\\x{10EFF}\\x{11241}"
-    "\\x{113B8}-\\x{113C0}\\x{113C2}\\x{113C5}\\x{113C7}-\\x{113CA}\\x{113CC}-\\x{113D0}"
-    "\\x{113D2}\\x{113E1}-\\x{113E2}\\x{11F00}-\\x{11F01}\\x{11F03}\\x{11F34}-\\x{11F3A}"
-    "\\x{11F3E}-\\x{11F42}\\x{11F5A}\\x{13440}\\x{13447}-\\x{13455}\\x{1611E}-\\x{1612F}"
-    "\\x{1E08F}\\x{1E4EC}-\\x{1E4EF}\\x{1E5EE}-\\x{1E5EF}";
-static const char new_punctuation[] =
-    "\\x{1B4E}-\\x{1B4F}\\x{1B7F}\\x{10D6E}\\x{113D4}-\\x{113D5}\\x{113D7}-\\x{113D8}"
-    "\\x{11B00}-\\x{11B09}\\x{11BE1}\\x{11F43}-\\x{11F4F}\\x{16D6D}-\\x{16D6F}\\x{1E5FF}";
-static const char new_symbols[] =
-    "\\x{2427}-\\x{2429}\\x{2FFC}-\\x{2FFF}\\x{31E4}-\\x{31E5}\\x{31EF}"
-    "\\x{10D8E}-\\x{10D8F}\\x{1CC00}-\\x{1CCEF}\\x{1CD00}-\\x{1CEB3}\\x{1F6DC}"
-    "\\x{1F774}-\\x{1F776}\\x{1F77B}-\\x{1F77F}\\x{1F7D9}\\x{1F8B2}-\\x{1F8BB}"
-    "\\x{1F8C0}-\\x{1F8C1}\\x{1FA75}-\\x{1FA77}\\x{1FA87}-\\x{1FA89}\\x{1FA8F}"
-    "\\x{1FAAD}-\\x{1FAAF}\\x{1FABB}-\\x{1FABF}\\x{1FAC6}\\x{1FACE}-\\x{1FACF}"
-    "\\x{1FADA}-\\x{1FADC}\\x{1FADF}\\x{1FAE8}-\\x{1FAE9}\\x{1FAF7}-\\x{1FAF8}"
-    "\\x{1FBCB}-\\x{1FBEF}";
+#define NEW_LETTERS                                                                                \
+    "\\x{1C89}-\\x{1C8A}\\x{A7CB}-\\x{A7CD}\\x{A7DA}-\\x{A7DC}\\x{105C0}-\\x{105F3}"               \
+    "\\x{10D4A}-\\x{10D65}\\x{10D6F}-\\x{10D85}\\x{10EC2}-\\x{10EC4}\\x{1123F}-\\x{11240}"         \
+    "\\x{11380}-\\x{11389}\\x{1138B}\\x{1138E}\\x{11390}-\\x{113B5}\\x{113B7}\\x{113D1}"           \
+    "\\x{113D3}\\x{11BC0}-\\x{11BE0}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}"          \
+    "\\x{1342F}\\x{13441}-\\x{13446}\\x{13460}-\\x{143FA}\\x{16100}-\\x{1611D}"                    \
+    "\\x{16D40}-\\x{16D6C}\\x{18CFF}\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}"                     \
+    "\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{1E5D0}-\\x{1E5ED}\\x{1E5F0}\\x{2B739}"          \
+    "\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
+#define NEW_DIGITS                                                                                 \
+    "\\x{10D40}-\\x{10D49}\\x{116D0}-\\x{116E3}\\x{11BF0}-\\x{11BF9}\\x{11F50}-\\x{11F59}"         \
+    "\\x{16130}-\\x{16139}\\x{16D70}-\\x{16D79}\\x{1CCF0}-\\x{1CCF9}\\x{1E4F0}-\\x{1E4F9}"         \
+    "\\x{1E5F1}-\\x{1E5FA}"
+#define NEW_MARKS                                                                                  \
+    "\\x{897}\\x{CF3}\\x{ECE}\\x{10D69}-\\x{10D6D}\\x{10EFC}-\\x{10EFF}\\x{11241}"                 \
+    "\\x{113B8}-\\x{113C0}\\x{113C2}\\x{113C5}\\x{113C7}-\\x{113CA}\\x{113CC}-\\x{113D0}"          \
+    "\\x{113D2}\\x{113E1}-\\x{113E2}\\x{11F00}-\\x{11F01}\\x{11F03}\\x{11F34}-\\x{11F3A}"          \
+    "\\x{11F3E}-\\x{11F42}\\x{11F5A}\\x{13440}\\x{13447}-\\x{13455}\\x{1611E}-\\x{1612F}"          \
+    "\\x{1E08F}\\x{1E4EC}-\\x{1E4EF}\\x{1E5EE}-\\x{1E5EF}"
+#define NEW_PUNCTUATION                                                                            \
+    "\\x{1B4E}-\\x{1B4F}\\x{1B7F}\\x{10D6E}\\x{113D4}-\\x{113D5}\\x{113D7}-\\x{113D8}"             \
+    "\\x{11B00}-\\x{11B09}\\x{11BE1}\\x{11F43}-\\x{11F4F}\\x{16D6D}-\\x{16D6F}\\x{1E5FF}"
+#define NEW_SYMBOLS                                                                                \
+    "\\x{2427}-\\x{2429}\\x{2FFC}-\\x{2FFF}\\x{31E4}-\\x{31E5}\\x{31EF}"                           \
+    "\\x{10D8E}-\\x{10D8F}\\x{1CC00}-\\x{1CCEF}\\x{1CD00}-\\x{1CEB3}\\x{1F6DC}"                    \
+    "\\x{1F774}-\\x{1F776}\\x{1F77B}-\\x{1F77F}\\x{1F7D9}\\x{1F8B2}-\\x{1F8BB}"                    \
+    "\\x{1F8C0}-\\x{1F8C1}\\x{1FA75}-\\x{1FA77}\\x{1FA87}-\\x{1FA89}\\x{1FA8F}"                    \
+    "\\x{1FAAD}-\\x{1FAAF}\\x{1FABB}-\\x{1FABF}\\x{1FAC6}\\x{1FACE}-\\x{1FACF}"                    \
+    "\\x{1FADA}-\\x{1FADC}\\x{1FADF}\\x{1FAE8}-\\x{1FAE9}\\x{1FAF7}-\\x{1FAF8}"                    \
+    "\\x{1FBCB}-\\x{1FBEF}"
 
 static hop_status no_memory(struct hop_error *err)
 {
@@ -76,53 +84,118 @@ hop_status hop_pattern_literal(const char *text, struct hop_pattern **out, struc
     return HOP_OK;
 }
 
+#define NEW_UPPER "\\x{1C89}\\x{A7CB}-\\x{A7CC}\\x{A7DA}\\x{A7DC}\\x{10D50}-\\x{10D65}"
+#define NEW_LOWER "\\x{1C8A}\\x{A7CD}\\x{A7DB}\\x{10D70}-\\x{10D85}\\x{1DF25}-\\x{1DF2A}"
+#define NEW_MODIFIERS                                                                              \
+    "\\x{10D4E}\\x{10D6F}\\x{16D40}-\\x{16D42}\\x{16D6B}-\\x{16D6C}\\x{1E030}-\\x{1E06D}\\x{"      \
+    "1E4EB}"
+#define NEW_IDEOGRAPHS "\\x{2B739}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
+#define NEW_OTHER_LETTERS                                                                          \
+    "\\x{105C0}-\\x{105F3}\\x{10D4A}-\\x{10D4D}\\x{10D4F}\\x{10EC2}-\\x{10EC4}\\x{1123F}-\\x{"     \
+    "11240}"                                                                                       \
+    "\\x{11380}-\\x{11389}\\x{1138B}\\x{1138E}\\x{11390}-\\x{113B5}\\x{113B7}\\x{113D1}\\x{113D3}" \
+    "\\x{11BC0}-\\x{11BE0}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}"          \
+    "\\x{13441}-\\x{13446}\\x{13460}-\\x{143FA}\\x{16100}-\\x{1611D}\\x{16D43}-\\x{16D6A}\\x{"     \
+    "18CFF}"                                                                                       \
+    "\\x{1B132}\\x{1B155}\\x{1E4D0}-\\x{1E4EA}\\x{1E5D0}-\\x{1E5ED}\\x{1E5F0}" NEW_IDEOGRAPHS
+
+/* The symbols are those that are letters to Unicode's Alphabetic. */
+#define WORD                                                                                       \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{"     \
+    "1F169}"                                                                                       \
+    "\\x{1F170}-\\x{1F189}" NEW_LETTERS NEW_MARKS NEW_DIGITS
+/* Outside of classes Oniguruma takes Latin-1's superscripts and fractions as well. */
+#define LATIN_NUMBERS "\\xb2\\xb3\\xb9\\xbc-\\xbe"
+
+/* From 10.40 on, the name of a script also means its extensions. */
+#if PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40
+#define SCRIPT(name) "\\p{sc:" name "}"
+#else
+#define SCRIPT(name) "\\p{" name "}"
+#endif
+
 /* An escape that is spelled out as members of a class. */
 struct spelling {
     const char *escape;
-    bool negated, keep; /* keep: the escape itself is a member as well */
+    bool negated;
     const char *members;
+    const char *outside; /* further members where the escape is no part of a class */
 };
 
-static const struct spelling *find_spelling(const char *regex, bool in_class)
+static const struct spelling spellings[] = {
+    {"\\s", false, SPACES, ""},
+    {"\\S", true, SPACES, ""},
+    {"\\w", false, WORD, LATIN_NUMBERS},
+    {"\\W", true, WORD, LATIN_NUMBERS},
+    {"\\d", false, "\\p{Nd}" NEW_DIGITS, ""},
+    {"\\D", true, "\\p{Nd}" NEW_DIGITS, ""},
+    {"\\p{L}", false, "\\p{L}" NEW_LETTERS, ""},
+    {"\\P{L}", true, "\\p{L}" NEW_LETTERS, ""},
+    {"\\p{N}", false, "\\p{N}\\x{1D2C0}-\\x{1D2D3}" NEW_DIGITS, ""},
+    {"\\P{N}", true, "\\p{N}\\x{1D2C0}-\\x{1D2D3}" NEW_DIGITS, ""},
+    {"\\p{M}", false, "\\p{M}" NEW_MARKS, ""},
+    {"\\p{P}", false, "\\p{P}" NEW_PUNCTUATION, ""},
+    {"\\p{S}", false, "\\p{S}" NEW_SYMBOLS, ""},
+    {"\\p{Lu}", false, "\\p{Lu}" NEW_UPPER, ""},
+    {"\\p{Ll}", false, "\\p{Ll}" NEW_LOWER, ""},
+    {"\\p{Lm}", false, "\\p{Lm}" NEW_MODIFIERS, ""},
+    {"\\p{Lo}", false, "\\p{Lo}" NEW_OTHER_LETTERS, ""},
+    {"\\p{Nd}", false, "\\p{Nd}" NEW_DIGITS, ""},
+    {"\\p{Han}", false, SCRIPT("Han") NEW_IDEOGRAPHS, ""},
+    {"\\p{Hiragana}", false, SCRIPT("Hiragana") "\\x{1B132}", ""},
+    {"\\p{Katakana}", false, SCRIPT("Katakana") "\\x{1B155}", ""},
+};
+
+static const struct spelling *find_spelling(const char *regex)
 {
-    static const struct spelling all[] = {
-        {"\\s", false, false, spaces},        {"\\S", true, false, spaces},
-        {"\\p{L}", false, true, new_letters}, {"\\p{N}", false, true, new_numbers},
-        {"\\p{M}", false, true, new_marks},   {"\\p{P}", false, true, new_punctuation},
-        {"\\p{S}", false, true, new_symbols},
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strncmp(regex, all[i].escape, strlen(all[i].escape)) && !(all[i].negated && in_class))
-            return &all[i];
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
+        if (!strncmp(regex, spellings[i].escape, strlen(spellings[i].escape)))
+            return &spellings[i];
     return NULL;
 }
 
 static hop_status spell(const struct spelling *s, bool in_class, struct hop_string *out,
                         struct hop_error *err)
 {
-    const char *const opening = s->negated ? "[^" : "[";
-    return hop_string_printf(out, err, "%s%s%s%s", in_class ? "" : opening,
-                             s->keep ? s->escape : "", s->members, in_class ? "" : "]");
+    if (in_class)
+        return hop_string_printf(out, err, "%s", s->members);
+    return hop_string_printf(out, err, "[%s%s%s]", s->negated ? "^" : "", s->members, s->outside);
+}
+
+/* Inside a class, a complement cannot be spelled; PCRE2's own will do but for words. */
+static bool spelled_out(const struct spelling *s, bool in_class)
+{
+    return s && !(s->negated && in_class);
+}
+
+/* Between a word character and another, or anywhere else. */
+static hop_status spell_edge(bool edge, struct hop_string *out, struct hop_error *err)
+{
+    static const char word[] = WORD LATIN_NUMBERS;
+    return hop_string_printf(out, err, "(?:(?<=[%s])(?%c[%s])|(?<![%s])(?%c[%s]))", word,
+                             edge ? '!' : '=', word, word, edge ? '=' : '!', word);
 }
 
 /* Translates the escape at regex and stores its length, 0 when it is refused. */
 static hop_status translate_escape(const char *regex, bool in_class, struct hop_string *out,
                                    size_t *length, struct hop_error *err)
 {
-    const struct spelling *const spelling = find_spelling(regex, in_class);
-    if (spelling) {
+    const struct spelling *const spelling = find_spelling(regex);
+    if (spelled_out(spelling, in_class)) {
         *length = strlen(spelling->escape);
         return spell(spelling, in_class, out, err);
     }
     *length = regex[1] ? 2 : 1;
-    if (regex[1] == 'h' || regex[1] == 'H')
+    if (!in_class && (regex[1] == 'b' || regex[1] == 'B'))
+        return spell_edge(regex[1] == 'b', out, err);
+    if (regex[1] == 'h' || regex[1] == 'H' || (in_class && regex[1] == 'W'))
         *length = 0;
     return hop_string_append(out, regex, *length, err);
 }
 
 static bool refused_in_class(const char *regex)
 {
-    return (regex[0] == '[' && regex[1] != ':') || (regex[0] == '&' && regex[1] == '&');
+    return regex[0] == '[' || (regex[0] == '&' && regex[1] == '&');
 }
 
 /* Length of what opens a class: "[", "[^", and a "]" right behind it, which is literal. */
@@ -136,13 +209,6 @@ static size_t class_opening(const char *regex)
     return n;
 }
 
-/* Length of what ends a POSIX name such as [:alpha:], or 1. */
-static size_t class_member(const char *regex)
-{
-    const char *const end = regex[0] == '[' ? strstr(regex, ":]") : NULL;
-    return end ? (size_t)(end - regex) + 2 : 1;
-}
-
 static hop_status translate(const char *regex, const char *path, struct hop_string *out,
                             struct hop_error *err)
 {
@@ -153,7 +219,7 @@ static hop_status translate(const char *regex, const char *path, struct hop_stri
         if (*at == '\\') {
             status = translate_escape(at, in_class, out, &n, err);
         } else if (in_class) {
-            n = refused_in_class(at) ? 0 : class_member(at);
+            n = refused_in_class(at) ? 0 : 1;
             in_class = *at != ']';
             status = hop_string_append(out, at, n, err);
         } else {

@@ -136,13 +136,30 @@ static hop_status read_digits(const struct hop_component *c, struct hop_pretoken
     return add_split(p, "\\p{N}", single ? ISOLATED : CONTIGUOUS, c->path, err);
 }
 
+/* ASCII's symbols count as punctuation; the reference's table is that of Unicode 8, without what
+ * came later. */
+#define PUNCTUATION                                                                                \
+    "(?![\\x{61D}\\x{9FD}\\x{A76}\\x{C77}\\x{C84}\\x{1B4E}\\x{1B4F}\\x{1B7D}-\\x{1B7F}\\x{2E43}-"  \
+    "\\x{2E4F}"                                                                                    \
+    "\\x{2E52}-\\x{2E5D}\\x{10D6E}\\x{10EAD}\\x{10F55}-\\x{10F59}\\x{10F86}-\\x{10F89}"            \
+    "\\x{113D4}-\\x{113D5}\\x{113D7}-\\x{113D8}\\x{1144B}-\\x{1144F}\\x{1145A}-\\x{1145B}\\x{"     \
+    "1145D}"                                                                                       \
+    "\\x{11660}-\\x{1166C}\\x{116B9}\\x{1183B}\\x{11944}-\\x{11946}\\x{119E2}\\x{11A3F}-\\x{"      \
+    "11A46}"                                                                                       \
+    "\\x{11A9A}-\\x{11A9C}\\x{11A9E}-\\x{11AA2}\\x{11B00}-\\x{11B09}\\x{11BE1}\\x{11C41}-\\x{"     \
+    "11C45}"                                                                                       \
+    "\\x{11C70}-\\x{11C71}\\x{11EF7}-\\x{11EF8}\\x{11F43}-\\x{11F4F}\\x{11FFF}\\x{12FF1}-\\x{"     \
+    "12FF2}"                                                                                       \
+    "\\x{16D6D}-\\x{16D6F}\\x{16E97}-\\x{16E9A}\\x{16FE2}\\x{1E5FF}\\x{1E95E}-\\x{1E95F}])"        \
+    "[\\p{P}$+<=>^`|~\\x{166D}\\x{111C9}]"
+
 static hop_status read_punctuation(const struct hop_component *c, struct hop_pretokenizer *p,
                                    struct hop_error *err)
 {
     enum behavior behavior = ISOLATED;
     if (json_object_get(c->json, "behavior"))
         HOP_TRY(read_behavior(c, &behavior, err));
-    return add_split(p, "[\\p{P}$+<=>^`|~]", behavior, c->path, err);
+    return add_split(p, PUNCTUATION, behavior, c->path, err);
 }
 
 static hop_status read_whitespace(const struct hop_component *c, struct hop_pretokenizer *p,
@@ -205,17 +222,27 @@ struct splitter {
     struct hop_pieces *out;
     size_t floor;     /* out's count before this piece */
     bool any, before; /* whether there was a part, and whether the last one was matched */
+    bool empty;       /* whether a part without text was added */
 };
 
 static hop_status emit(struct splitter *s, size_t begin, size_t end, struct hop_error *err)
 {
-    if (begin == end)
-        return HOP_OK;
     const struct hop_piece part = {.begin = s->piece.begin + begin,
                                    .end = s->piece.begin + end,
                                    .id = -1,
                                    .first = s->piece.first && begin == 0};
+    s->empty = s->empty || begin == end;
     return hop_pieces_add(s->out, part, err);
+}
+
+/* Parts without text count while neighbours are joined, and only then are dropped. */
+static void drop_empty(struct splitter *s)
+{
+    size_t kept = s->floor;
+    for (size_t i = s->floor; i < s->out->count; i++)
+        if (s->out->items[i].begin < s->out->items[i].end)
+            s->out->items[kept++] = s->out->items[i];
+    s->out->count = kept;
 }
 
 static bool joins_previous(const struct splitter *s, bool matched)
@@ -267,7 +294,11 @@ static hop_status split(const void *context, const char *text, struct hop_piece 
         HOP_TRY(add_part(&s, m.begin, m.end, true, err));
         done = m.end;
     }
-    return done == m.length ? HOP_OK : add_part(&s, done, m.length, false, err);
+    if (done != m.length)
+        HOP_TRY(add_part(&s, done, m.length, false, err));
+    if (s.empty)
+        drop_empty(&s);
+    return HOP_OK;
 }
 
 /* ---- rewriting ---- */

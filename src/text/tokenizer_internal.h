@@ -125,7 +125,7 @@ hop_status hop_pattern_replace(const struct hop_pattern *pattern, const char *re
 
 /* ---- vocabulary.c ---- */
 
-enum { HOP_TOKEN_ID_LIMIT = 1 << 24 };
+enum { HOP_TOKEN_ID_LIMIT = 1 << 22 }; /* memory grows with the largest id */
 
 struct hop_token {
     uint32_t offset, length;      /* of the content in the text buffer */

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "text/tokenizer_internal.h"
 
-enum { SLOTS = 1 << 16, SLOTS_USED = SLOTS / 2, KEYS_LIMIT = 1 << 21 };
+enum { SLOTS = 1 << 18, SLOTS_USED = SLOTS / 2, KEYS_LIMIT = 1 << 23 };
 
 struct hop_word_slot {
     uint32_t hash, key, ids; /* key and ids: offsets */

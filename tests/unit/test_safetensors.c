@@ -1,5 +1,7 @@
 #include "support_files.h"
 
+#include <unistd.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -196,10 +198,27 @@ static void test_accepts_what_the_format_allows(void **state)
     assert_string_equal(hop_safetensors_find(set, "y")->dtype_text, "F8_E4M3");
     assert_int_equal(hop_safetensors_find(set, "x")->bytes, 2);
     hop_safetensors_close(set);
-    ASSERT_OK(hop_safetensors_open(build("{}", 0), &set, &err));
-    assert_int_equal(hop_safetensors_count(set), 0);
-    assert_null(hop_safetensors_find(set, "z"));
-    hop_safetensors_close(set);
+    static const char *const without_tensors[] = {"{}", "{\"__metadata__\":{\"format\":\"pt\"}}"};
+    for (size_t i = 0; i < 2; i++) {
+        ASSERT_OK(hop_safetensors_open(build(without_tensors[i], 0), &set, &err));
+        assert_int_equal(hop_safetensors_count(set), 0);
+        assert_null(hop_safetensors_find(set, "z"));
+        hop_safetensors_close(set);
+    }
+}
+
+/* A header that is there in full, in a sparse file, and yet too long. */
+static void test_header_of_126_megabytes(void **state)
+{
+    (void)state;
+    static const unsigned char start[] = {0x80, 0x9b, 0x82, 0x07, 0, 0, 0, 0, '{', '}'};
+    struct hop_safetensors *set = NULL;
+    const char *const path = hop_test_write("long-header.safetensors", start, sizeof start);
+    assert_int_equal(truncate(path, 8 + 126000000), 0);
+    ASSERT_REFUSED(hop_safetensors_open(path, &set, &err), HOP_INPUT,
+                   "claims a header of 126000000");
+    assert_null(set);
+    assert_int_equal(unlink(path), 0);
 }
 
 static void test_rank_beyond_ours_is_unsupported(void **state)
@@ -325,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_malformed_files),
         cmocka_unit_test(test_deep_header),
         cmocka_unit_test(test_accepts_what_the_format_allows),
+        cmocka_unit_test(test_header_of_126_megabytes),
         cmocka_unit_test(test_rank_beyond_ours_is_unsupported),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_malformed_shards),

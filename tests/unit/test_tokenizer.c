@@ -292,6 +292,23 @@ static void expect_text(const struct hop_tokenizer *tokenizer, const int32_t *id
     expect_text(tokenizer, (const int32_t[]){__VA_ARGS__},                                         \
                 sizeof(int32_t[]){__VA_ARGS__} / sizeof(int32_t), skip, expected)
 
+/* The SentencePiece-style file with a token for every byte. */
+static struct hop_tokenizer *loaded_with_bytes(const char *change)
+{
+    struct hop_string all = {0};
+    struct hop_error err = {0};
+    assert_int_equal(hop_string_printf(&all, &err, "{'model': {'vocab': {"), HOP_OK);
+    for (int byte = 0; byte < 256; byte++)
+        if (byte != 0xC3 && byte != 0xA9)
+            assert_int_equal(hop_string_printf(&all, &err, "%s'<0x%02X>': %d", byte ? ", " : "",
+                                               byte, 100 + byte),
+                             HOP_OK);
+    assert_int_equal(hop_string_printf(&all, &err, "}}, %s", change + 1), HOP_OK);
+    struct hop_tokenizer *const t = loaded(sentencepiece, hop_string_text(&all));
+    hop_string_free(&all);
+    return t;
+}
+
 static void encodes_byte_level(void **state)
 {
     (void)state;
@@ -429,6 +446,71 @@ static void splits_as_the_pattern_says(void **state)
     }
 }
 
+/* What PCRE2 would divide otherwise. The expected ids are those of the reference (Hugging Face
+ * tokenizers 0.22.2) for the same files. */
+static void patterns_mean_what_oniguruma_means(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *text, *kept; /* matches are removed */
+    } cases[] = {
+        {"\\\\w", "a\xCC\x81.", "."},                             /* a mark is part of a word */
+        {"\\\\w", "b\xE2\x85\xA7.\xE2\x91\xA0", ".\xE2\x91\xA0"}, /* VIII is, circled 1 is not */
+        {"\\\\w", "\xC2\xB2.", "."},                              /* superscript two is */
+        {"[\\\\w]", "a\xC2\xB2", "\xC2\xB2"},                     /* but not inside of a class */
+        {"\\\\W", "a\xCC\x81.", "a\xCC\x81"},
+        {"\\\\b.", "a\xCC\x81 b", "\xCC\x81"},
+        {"\\\\B.", "a\xCC\x81 b", "a b"},
+        {"\\\\d", "1\xC2\xB2\xE2\x91\xA0", "\xC2\xB2\xE2\x91\xA0"},
+        {"\\\\p{Han}", "\xE4\xB8\x80\xE3\x80\x81", "\xE3\x80\x81"}, /* a shared comma */
+        {"\\\\p{Lu}", "A\xF0\x90\xB5\x90z", "z"},                   /* Garay, of Unicode 16 */
+        {"\\\\P{L}", "a1\xF0\x90\xB5\x90", "a\xF0\x90\xB5\x90"},
+        {"\\\\s", "a\xE1\xA0\x8E\xC2\xA0", "a\xE1\xA0\x8E"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char change[512];
+        struct hop_ids ids = {0};
+        struct hop_string text = {0};
+        struct hop_error err = {0};
+        snprintf(change, sizeof change,
+                 "{'normalizer': null, 'decoder': {'type': 'Sequence', 'decoders':"
+                 " [{'type': 'ByteFallback'}, {'type': 'Fuse'}]},"
+                 " 'pre_tokenizer': {'type': 'Split', 'pattern': {'Regex': '%s'},"
+                 " 'behavior': 'Removed', 'invert': false}}",
+                 cases[i].pattern);
+        struct hop_tokenizer *const t = loaded_with_bytes(change);
+        assert_int_equal(
+            hop_tokenizer_encode(t, cases[i].text, strlen(cases[i].text), false, &ids, &err),
+            HOP_OK);
+        assert_int_equal(hop_tokenizer_decode(t, ids.data, ids.count, false, &text, &err), HOP_OK);
+        if (strcmp(hop_string_text(&text), cases[i].kept))
+            fail_msg("%s leaves \"%s\" of \"%s\"", cases[i].pattern, hop_string_text(&text),
+                     cases[i].text);
+        hop_string_free(&text);
+        hop_ids_free(&ids);
+        hop_tokenizer_free(t);
+    }
+}
+
+/* Matches without text stand between characters and join their neighbours like any match. */
+static void joins_matches_without_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *behavior, *ids;
+    } cases[] = {{"MergedWithPrevious", "0 1"}, {"MergedWithNext", "0 1"}, {"Isolated", "0 1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char change[256];
+        snprintf(change, sizeof change,
+                 "{'pre_tokenizer': {'type': 'Split', 'pattern': {'Regex': 'c*'},"
+                 " 'behavior': '%s', 'invert': false}}",
+                 cases[i].behavior);
+        struct hop_tokenizer *const t = loaded(byte_level, change);
+        expect_ids(t, "ab", false, cases[i].ids);
+        hop_tokenizer_free(t);
+    }
+}
+
 /* ---- what is refused ---- */
 
 static void refuses_bad_files(void **state)
@@ -478,6 +560,12 @@ static void refuses_bad_files(void **state)
         {"{'pre_tokenizer': {'type': 'Split', 'behavior': 'Isolated',"
          " 'pattern': {'Regex': '[a-z&&[^b]]'}}}",
          HOP_UNSUPPORTED, "\"&&\" at byte 4"},
+        {"{'pre_tokenizer': {'type': 'Split', 'behavior': 'Isolated',"
+         " 'pattern': {'Regex': '[[:alpha:]]'}}}",
+         HOP_UNSUPPORTED, "\"[:\" at byte 1"},
+        {"{'pre_tokenizer': {'type': 'Split', 'behavior': 'Isolated',"
+         " 'pattern': {'Regex': '[\\\\w\\\\W]'}}}",
+         HOP_UNSUPPORTED, "\"\\W\" at byte 3"},
         {"{'pre_tokenizer': {'type': 'Split', 'behavior': 'Isolated', 'pattern': {'Regex': "
          "'a\\\\C'}}}",
          HOP_UNSUPPORTED, "pattern \"a\\C\""},
@@ -578,6 +666,15 @@ static double seconds_to_encode(struct hop_tokenizer *tokenizer, const char *uni
 
 /* Sixteen times the text takes 16 to 30 times the processor's time, as it no longer fits its
  * caches; a quadratic step would take 256 times. */
+static void assert_linear(struct hop_tokenizer *t, const char *unit)
+{
+    const double small = seconds_to_encode(t, unit, 64 << 10);
+    const double large = seconds_to_encode(t, unit, 1 << 20);
+    print_message("1 MB of \"%.8s\": %.3f s\n", unit, large);
+    if (large > 60 * small)
+        fail_msg("1 MB of \"%s\": %.3f s, 64 KB: %.3f s", unit, large, small);
+}
+
 static void long_lines_take_linear_time(void **state)
 {
     (void)state;
@@ -585,14 +682,31 @@ static void long_lines_take_linear_time(void **state)
     static const char *const files[] = {byte_level, sentencepiece};
     for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
         struct hop_tokenizer *const t = loaded(files[f], "{}");
-        for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-            const double small = seconds_to_encode(t, units[i], 64 << 10);
-            const double large = seconds_to_encode(t, units[i], 1 << 20);
-            if (large > 60 * small)
-                fail_msg("1 MB of \"%s\": %.3f s, 64 KB: %.3f s", units[i], large, small);
-        }
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            assert_linear(t, units[i]);
         hop_tokenizer_free(t);
     }
+}
+
+/* Llama 3's pattern and some thousand merges: one word of a megabyte. */
+static void long_words_take_linear_time(void **state)
+{
+    (void)state;
+    enum { LETTERS = 4096 };
+    char letters[LETTERS + 1] = {0};
+    uint32_t random = 1;
+    struct hop_tokenizer *t = NULL;
+    struct hop_error err = {0};
+    for (int i = 0; i < LETTERS; i++) {
+        random = random * 1664525u + 1013904223u;
+        letters[i] = (char)('a' + (random >> 16) % 26);
+    }
+    const char *const units[] = {"a",           " ", "\n", "1", "!", letters, "\xF0\x9F\x98\x80",
+                                 "\xE4\xB8\x80"};
+    assert_int_equal(hop_tokenizer_load(HOP_SOURCE_DIR "/models/wordnet-3m", &t, &err), HOP_OK);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        assert_linear(t, units[i]);
+    hop_tokenizer_free(t);
 }
 
 int main(void)
@@ -609,11 +723,14 @@ int main(void)
         cmocka_unit_test(reads_other_spellings),
         cmocka_unit_test(finds_added_tokens),
         cmocka_unit_test(splits_as_the_pattern_says),
+        cmocka_unit_test(patterns_mean_what_oniguruma_means),
+        cmocka_unit_test(joins_matches_without_text),
         cmocka_unit_test(refuses_bad_files),
         cmocka_unit_test(refuses_missing_file),
         cmocka_unit_test(refuses_text_that_is_not_utf8),
         cmocka_unit_test(refuses_ids_outside_the_vocabulary),
         cmocka_unit_test(long_lines_take_linear_time),
+        cmocka_unit_test(long_words_take_linear_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
