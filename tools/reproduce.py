@@ -3,8 +3,10 @@
 
     tools/reproduce.py [--hybridop build/hybridop] [TABLE...]
 
-TABLE: systems, claims, probes, variations, energy; default: all.  Run it in
-the project's folder.  Nothing but `hybridop simulate` is asked.
+TABLE: systems, claims, utilization, variations, energy, chimera, dapple;
+default: all.  Run it in the project's folder.  Only `hybridop simulate` is
+asked, and for dapple `build/planner-oracle` on the authors' profiles below
+$HYBRIDOP_TESTDATA (default ../shared/testdata), where they are there.
 """
 
 import argparse
@@ -31,15 +33,24 @@ CLAIMS = {
     "dapple": (None, 3.2, "up to 2.2x more"),
     "asteroid": (None, 1.8, "up to 0.8x more"),
 }
+# The same of utilization, in points.
+POINTS = {"accpar": "+26.6 to +42.7", "gpipe": "+29.0 to +44.7",
+          "pipedream-flush": "+25.7 to +46.9", "chimera": "+18.4 to +36.5",
+          "hdp": "+10.3 to +18.2", "dapple": "no figure", "asteroid": "+8.9 to +27.7"}
 
 # What the paper leaves open: network, micro-batches, backward / forward of GPUs and NPUs, rates.
-BASE = {"bandwidth": "1Gbps", "micro_batches": 8, "ratios": None, "rates": "achieved"}
+BASE = {"bandwidth": "1Gbps", "micro_batches": 8, "ratios": None, "rates": "achieved",
+        "npu": "atlas-200i-a2-20t, mode: 20T"}
 VARIATIONS = [
     ("as above", {}),
+    ("3 Gb/s", {"bandwidth": "3Gbps"}),
     ("10 Gb/s", {"bandwidth": "10Gbps"}),
     ("M = 4", {"micro_batches": 4}),
+    ("M = 4, 3 Gb/s", {"micro_batches": 4, "bandwidth": "3Gbps"}),
     ("M = 16", {"micro_batches": 16}),
+    ("M = 12 (3B), 20 (8B)", {"micro_batches": {"3b": 12, "8b": 20}}),
     ("backward 2 forwards", {"ratios": (2, 2 * 20 / 2.4)}),
+    ("Atlas of the kit: 4 GB, 8 TOPS", {"npu": "atlas-200i-dk-a2"}),
     ("advertised TOPS", {"rates": "nominal"}),
     ("advertised TOPS, 10 Gb/s", {"rates": "nominal", "bandwidth": "10Gbps"}),
     ("advertised TOPS, 10 Gb/s, backward 2, M = 16",
@@ -58,6 +69,7 @@ class Simulator:
         with open(f"examples/clusters/paper-{model}{suffix}.yaml", encoding="utf-8") as file:
             text = file.read()
         text = text.replace("bandwidth: 1Gbps", "bandwidth: " + case["bandwidth"])
+        text = text.replace(BASE["npu"], case["npu"])
         if case["ratios"]:
             for pattern, ratio in zip(("jetson", "atlas"), case["ratios"]):
                 text = re.sub(rf"(profile: {pattern}[^,]*),", rf"\1, backward_ratio: {ratio:.4f},",
@@ -73,12 +85,15 @@ class Simulator:
         key = (setting, repr(case), strategies, probes, devices)
         if key not in self.seen:
             model, tokens, rows = setting
+            micro_batches = case["micro_batches"]
+            if isinstance(micro_batches, dict):
+                micro_batches = micro_batches[model]
             done = subprocess.run(
                 [self.program, "simulate", JOBS[model], "--json", "--strategy", strategies,
                  "--probes", str(probes), "--devices", devices,
                  "--set", "cluster=" + self.cluster(model, case),
                  "--set", f"data.max_length={tokens}", "--set", f"train.micro_batch={rows}",
-                 "--set", f"train.batch_size={rows * case['micro_batches']}"],
+                 "--set", f"train.batch_size={rows * micro_batches}"],
                 check=False, stdout=subprocess.PIPE, text=True)
             if done.returncode not in (0, 1) or not done.stdout:
                 raise SystemExit(f"{self.program} simulate {JOBS[model]} failed")
@@ -164,10 +179,10 @@ def table_claims(simulator):
               for devices in ("all", "bp-only") for probes in PROBES])
 
 
-def table_probes(simulator):
+def table_utilization(simulator):
     print("\nUtilization of HybridOP less that of the system, points, range of the settings:\n")
-    head("over", *[f"{who}, Q = {probes}" for who in ("with NPUs", "GPUs alone")
-                   for probes in PROBES])
+    head("over", "the paper says", *[f"{who}, Q = {probes}" for who in ("with NPUs", "GPUs alone")
+                                     for probes in PROBES])
     for system in SYSTEMS:
         line = []
         for devices in ("all", "bp-only"):
@@ -180,7 +195,7 @@ def table_probes(simulator):
                         points.append(100 * (ours["utilization"] - theirs["utilization"]))
                 line.append(f"{min(points):+.0f} to {max(points):+.0f}" if points
                             else "does not fit")
-        row(system, *line)
+        row(system, POINTS[system], *line)
 
 
 def verdict(values, system):
@@ -196,10 +211,9 @@ def verdict(values, system):
 
 
 def table_variations(simulator):
-    for probes in (1, 3, 12):
-        print(f"\nQ = {probes}: HybridOP over each, range of the settings\n")
+    for probes in PROBES:
         for devices, who in (("all", "with NPUs"), ("bp-only", "on the GPUs alone")):
-            print(f"\nthe system {who}:\n")
+            print(f"\nHybridOP at Q = {probes} over each {who}, range of the settings:\n")
             head("", *SYSTEMS)
             row("the paper", *[claimed(system) for system in SYSTEMS])
             for label, variation in VARIATIONS:
@@ -232,8 +246,112 @@ def table_energy(simulator):
             for setting in settings for devices in ("all", "bp-only")])
 
 
-TABLES = {"systems": table_systems, "claims": table_claims, "probes": table_probes,
-          "variations": table_variations, "energy": table_energy}
+class Published:
+    """Two or more equal devices, a stage each, as a cost table."""
+
+    def __init__(self, simulator):
+        self.simulator = simulator
+
+    def play(self, devices, strategy, micro_batches, forward, backward, state, kept, memory=1e18):
+        table = {"micro_batch_samples": 1, "blocks": devices, "devices": [
+            {"name": f"gpu{d}", "bp": True, "forward": [forward] * devices,
+             "backward": [backward] * devices, "memory": memory,
+             "state_bytes": [state] * devices, "activation_bytes": [kept] * devices}
+            for d in range(devices)]}
+        path = os.path.join(self.simulator.folder, "published.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(table, file)
+        done = subprocess.run([self.simulator.program, "simulate", "--cost", path, "--json",
+                               "--strategy", strategy, "--micro-batches", str(micro_batches)],
+                              check=True, stdout=subprocess.PIPE, text=True)
+        return json.loads(done.stdout)[0]
+
+
+def table_chimera(simulator):
+    """Tables 2 and 3 of Chimera: bubbles and kept micro-batches, of D equal stages."""
+    published = Published(simulator)
+    state = 1000
+    print("\nBubbles with backward = forward, kept micro-batches a device:\n")
+    head("D", "N", "pipelines", "system", "bubble: published", "simulated",
+         "kept: published", "simulated", "weights a device")
+    for devices, batches, pipelines in ((4, 4, 2), (4, 8, 2), (6, 6, 2), (8, 8, 2), (8, 16, 2),
+                                        (8, 8, 4)):
+        cases = [("chimera", pipelines)]
+        if pipelines == 2:
+            cases = [("gpipe", 1), ("pipedream-flush", 1)] + cases
+        for system, copies in cases:
+            # Room for that many copies of the weights and not for more.
+            entry = published.play(devices, system, batches, 1, 1, state, 1,
+                                   memory=(copies + 0.5) * state)
+            kept = [bytes - copies * state for bytes in entry["peak_memory"].values()]
+            if system == "chimera":
+                bubble = (devices - copies) / (copies * batches + devices - copies)
+                least = f"{devices - devices // copies + 1} to {devices}"
+            else:
+                bubble = (devices - 1) / (batches + devices - 1)
+                least = str(batches) if system == "gpipe" else f"1 to {devices}"
+            low, high = f"{min(kept):g}", f"{max(kept):g}"
+            row(str(devices), str(batches), str(copies), system, f"{bubble:.4f}",
+                f"{1 - entry['utilization']:.4f}", least,
+                low if low == high else f"{low} to {high}", str(copies))
+
+
+def dapple_pipelines(simulator):
+    """Table 5 of DAPPLE: BERT-48 on two stages, 2 rows a micro-batch.  One time and two memory
+    figures are taken from it, the others follow."""
+    published = Published(simulator)
+    rows, stage = 2, 2 * 8 / 7.60 / (8 + 1)     # seconds of a stage, from the 7.60 at M = 8
+    recompute = 2 * 8 / 6.23 / (8 + 1)
+    lines = [("GPipe", 2, "5.10, 12.1"), ("GPipe", 3, "out of memory"), ("DAPPLE", 2, "5.10, 10.6"),
+             ("DAPPLE", 8, "7.60, 10.6"), ("DAPPLE", 16, "8.18, 10.6"),
+             ("GPipe, recomputing", 2, "4.00, 9.9"), ("GPipe, recomputing", 5, "5.53, 13.2"),
+             ("GPipe, recomputing", 8, "out of memory"), ("DAPPLE, recomputing", 2, "4.24, 8.5"),
+             ("DAPPLE, recomputing", 8, "6.23, 8.5"), ("DAPPLE, recomputing", 16, "6.77, 8.5")]
+    print("\nSamples/s and mean peak memory, GB:\n")
+    head("system", "M", "published", "simulated")
+    for system, batches, figures in lines:
+        again = "recomputing" in system
+        seconds = recompute if again else stage
+        # s + 2 a = 12.1 and s + 1.5 a = 10.6; recomputing s + 2 a = 9.9 and s + 5 a = 13.2.
+        state, kept = (7.7, 1.1) if again else (6.1, 3.0)
+        entry = published.play(2, "gpipe" if "GPipe" in system else "pipedream-flush", batches,
+                               seconds / 3, seconds * 2 / 3, state * 1e9, kept * 1e9)
+        memory = sum(entry["peak_memory"].values()) / 2e9
+        row(system, str(batches), figures,
+            f"{rows * entry['samples_per_second']:.2f}, {memory:.1f}")
+
+
+def dapple_plans(oracle):
+    """Table 6 of DAPPLE: two machines of 8 GPUs."""
+    data = os.path.join(os.environ.get("HYBRIDOP_TESTDATA", "../shared/testdata"),
+                        "planners/dapple")
+    if not os.path.isdir(data):
+        print(f"\nPlans of Table 6: skipped, {data} is not there")
+        return
+    print("\nPlans of Table 6, two machines of 8 GPUs:\n")
+    head("model", "mini-batch", "planner-oracle", "speedup", "data parallel alone")
+    for model, dump, words in (("VGG-19", "vgg19.dump", "32 1024 32"),
+                               ("XLNet-36", "xlnet36.dump", "1 128 1"),
+                               ("BERT-Large", "bert_large.dump", "2 128 2"),
+                               ("BERT-48", "bert-48-pbs-2.dump", "2 64 2")):
+        done = subprocess.run([oracle, "dapple", os.path.join(data, dump), *words.split(), "8,16",
+                               "bi"], check=True, stdout=subprocess.PIPE, text=True)
+        alone = re.search(r"dp_speedup (\S+)", done.stdout).group(1)
+        speedup = re.search(r"bipartition speedup (\S+)", done.stdout).group(1)
+        stages = re.findall(r"\((\d+), (\d+), (\d+),", done.stdout)
+        row(model, words.split()[1], ", ".join(f"layers {lo} to {hi} on {count}"
+                                               for lo, hi, count in stages),
+            f"{float(speedup):.2f}", f"{float(alone):.2f}")
+
+
+def table_dapple(simulator):
+    dapple_pipelines(simulator)
+    dapple_plans(os.path.join(os.path.dirname(simulator.program), "planner-oracle"))
+
+
+TABLES = {"systems": table_systems, "claims": table_claims, "utilization": table_utilization,
+          "variations": table_variations, "energy": table_energy,
+          "chimera": table_chimera, "dapple": table_dapple}
 
 
 def main():
