@@ -1,19 +1,23 @@
 #!/usr/bin/python3
 """The tables of docs/reproduction.md: the paper's clusters, simulated.
 
-    tools/reproduce.py [--hybridop build/hybridop] [TABLE...]
+    tools/reproduce.py [--hybridop build/hybridop] [--check FILE] [TABLE...]
 
 TABLE: systems, claims, utilization, variations, energy, chimera, dapple;
-default: all.  Run it in the project's folder.  Only `hybridop simulate` is
+default: all of these.  more-variations: those the page has no room for.  Run it in the project's folder.  Only `hybridop simulate` is
 asked, and for dapple `build/planner-oracle` on the authors' profiles below
-$HYBRIDOP_TESTDATA (default ../shared/testdata), where they are there.
+$HYBRIDOP_TESTDATA (default ../shared/testdata), where they are there.  With
+--check nothing is printed but the rows that FILE lacks.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 
 # Model, tokens of a row, rows of a micro-batch.
@@ -210,19 +214,29 @@ def verdict(values, system):
     return "partly" if max(values) >= low else "no"
 
 
+def print_variations(simulator, probes, devices):
+    who = "with NPUs" if devices == "all" else "on the GPUs alone"
+    print(f"\nHybridOP at Q = {probes} over each {who}, range of the settings:\n")
+    head("", *SYSTEMS)
+    row("the paper", *[claimed(system) for system in SYSTEMS])
+    for label, variation in VARIATIONS:
+        line = []
+        for system in SYSTEMS:
+            values = ratios(simulator, variation, system, devices, probes)
+            line.append(f"{span(values)} ({verdict(values, system)})" if values else span(values))
+        row(label, *line)
+
+
 def table_variations(simulator):
-    for probes in PROBES:
-        for devices, who in (("all", "with NPUs"), ("bp-only", "on the GPUs alone")):
-            print(f"\nHybridOP at Q = {probes} over each {who}, range of the settings:\n")
-            head("", *SYSTEMS)
-            row("the paper", *[claimed(system) for system in SYSTEMS])
-            for label, variation in VARIATIONS:
-                line = []
-                for system in SYSTEMS:
-                    values = ratios(simulator, variation, system, devices, probes)
-                    line.append(f"{span(values)} ({verdict(values, system)})" if values
-                                else span(values))
-                row(label, *line)
+    print_variations(simulator, 1, "all")
+    print_variations(simulator, 1, "bp-only")
+    print_variations(simulator, 3, "all")
+
+
+def table_more_variations(simulator):
+    print_variations(simulator, 3, "bp-only")
+    print_variations(simulator, 12, "all")
+    print_variations(simulator, 12, "bp-only")
 
 
 def table_energy(simulator):
@@ -352,21 +366,32 @@ def table_dapple(simulator):
 TABLES = {"systems": table_systems, "claims": table_claims, "utilization": table_utilization,
           "variations": table_variations, "energy": table_energy,
           "chimera": table_chimera, "dapple": table_dapple}
+MORE = {"more-variations": table_more_variations}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hybridop", default="build/hybridop")
+    parser.add_argument("--check", metavar="FILE")
     parser.add_argument("tables", nargs="*", metavar="TABLE")
     options = parser.parse_args()
     for table in options.tables:
-        if table not in TABLES:
-            parser.error(f"there is no table '{table}'; choose of {', '.join(TABLES)}")
-    with tempfile.TemporaryDirectory() as folder:
+        if table not in TABLES and table not in MORE:
+            parser.error(f"there is no table '{table}'; choose of {', '.join([*TABLES, *MORE])}")
+    printed = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, \
+            contextlib.redirect_stdout(printed if options.check else sys.stdout):
         simulator = Simulator(options.hybridop, folder)
         for table in options.tables or TABLES:
-            TABLES[table](simulator)
+            {**TABLES, **MORE}[table](simulator)
+    if options.check:
+        with open(options.check, encoding="utf-8") as file:
+            known = set(file.read().splitlines())
+        missing = [line for line in printed.getvalue().splitlines()
+                   if line.startswith("|") and line not in known]
+        if missing:
+            raise SystemExit("\n".join([f"{options.check} lacks these rows:"] + missing))
 
 
 if __name__ == "__main__":
