@@ -58,7 +58,7 @@ static void gpipe_formula_is_the_simulation(void **state)
 
 static struct hop_cost_table equal_stages(int32_t stages)
 {
-    double forward[MOST_STAGES], backward[MOST_STAGES];
+    double forward[MOST_STAGES] = {0}, backward[MOST_STAGES] = {0};
     for (int32_t d = 0; d < stages; d++) {
         forward[d] = 1;
         backward[d] = 2;
