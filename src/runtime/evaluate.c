@@ -21,15 +21,22 @@ static int32_t pack(struct hop_coordinator *c, size_t first, size_t n)
     return batches;
 }
 
-static int head_rank(const struct hop_coordinator *c)
+int hop_coordinator_head_rank(const struct hop_coordinator *c)
 {
     return c->ranks.rank_of[c->plan.parts[hop_plan_head(&c->plan, 0)].device];
+}
+
+hop_status hop_coordinator_await_sends(struct hop_coordinator *c, struct hop_error *err)
+{
+    for (int r = 1; r < c->ranks.count; r++)
+        HOP_TRY(hop_request_wait(c->transport, &c->sends[r], "a command to be taken", err));
+    return HOP_OK;
 }
 
 static hop_status run(struct hop_coordinator *c, int32_t batches, const float **scores,
                       struct hop_error *err)
 {
-    const int head = head_rank(c);
+    const int head = hop_coordinator_head_rank(c);
     const struct hop_command_message message = {
         .kind = HOP_COMMAND_EVALUATE,
         .schedule = batches == 1 ? c->schedules.evaluate_one : c->schedules.evaluate_many,
@@ -46,9 +53,7 @@ static hop_status run(struct hop_coordinator *c, int32_t batches, const float **
                             n * sizeof(float), "the scores of an evaluation", err));
         *scores = c->transfer;
     }
-    for (int r = 1; r < c->ranks.count; r++)
-        HOP_TRY(hop_request_wait(c->transport, &c->sends[r], "a command to be taken", err));
-    return HOP_OK;
+    return hop_coordinator_await_sends(c, err);
 }
 
 static void take(struct hop_coordinator *c, size_t first, size_t n, const float *logprob,
@@ -115,7 +120,6 @@ hop_status hop_coordinator_evaluate(struct hop_coordinator *c, struct hop_evalua
     struct hop_evaluation evaluation = {.examples = c->eval->count};
     HOP_TRY(score_rows(c, &scores, err));
     evaluation.loss = scores.nll / (double)scores.label_tokens;
-    evaluation.seconds = hop_clock_now() - start;
     if (!isfinite(evaluation.loss))
         return hop_fail(err, HOP_NUMERIC,
                         "the evaluation loss after step %lld is not finite; the model or its "
@@ -123,6 +127,9 @@ hop_status hop_coordinator_evaluate(struct hop_coordinator *c, struct hop_evalua
                         (long long)c->step);
     if (c->eval->label_count)
         add_label_metrics(c, &evaluation);
+    if (c->free_answers.limit > 0)
+        HOP_TRY(hop_answers_score(c, &evaluation.squad, err));
+    evaluation.seconds = hop_clock_now() - start;
     *out = evaluation;
     return HOP_OK;
 }

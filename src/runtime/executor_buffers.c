@@ -112,11 +112,25 @@ static hop_status create_results(struct hop_executor *executor, struct hop_error
     return hop_calloc(&executor->scores, rows * labels, sizeof(float), err);
 }
 
+/* What the head picks from. */
+static hop_status create_picks(struct hop_executor *executor, struct hop_error *err)
+{
+    const struct hop_executor_config *const config = &executor->config;
+    const size_t sequences = (size_t)config->limits.sequences;
+    if (config->cache == 0 || executor->part_of[hop_plan_head(executor->plan, 0)] < 0)
+        return HOP_OK;
+    HOP_TRY(hop_calloc(&executor->logits, sequences * (size_t)config->model.vocabulary,
+                       sizeof(float), err));
+    return hop_calloc(&executor->picked, sequences * (size_t)executor->micro_batches,
+                      sizeof(int32_t), err);
+}
+
 hop_status hop_executor_buffers_create(struct hop_executor *executor, struct hop_error *err)
 {
     for (int p = 0; p < HOP_PAYLOADS; p++)
         if (p != HOP_DERIVATIVE)
             HOP_TRY(create_ring(executor, (enum hop_payload)p, err));
+    HOP_TRY(create_picks(executor, err));
     return create_results(executor, err);
 }
 
@@ -136,4 +150,6 @@ void hop_executor_buffers_free(struct hop_executor *executor)
     free(executor->directions);
     free(executor->coefficients);
     free(executor->scores);
+    free(executor->logits);
+    free(executor->picked);
 }

@@ -46,6 +46,8 @@ struct hop_executor {
     uint16_t *directions; /* (plan probes) 0, 1, ... */
     float *coefficients;  /* (plan probes) */
     float *scores;
+    float *logits;   /* (limits.sequences, vocabulary) with a cache and the head */
+    int32_t *picked; /* (micro_batches, limits.sequences) with a cache and the head */
     struct hop_timeline timeline;
 };
 

@@ -15,6 +15,7 @@ struct pass {
     const struct hop_route *route;
     const struct hop_task *tasks;
     const struct hop_batch *batches;
+    const struct hop_places *places; /* of a pass that decodes, else NULL */
     int64_t step;
     struct hop_emulation *emulation; /* NULL: nothing waits */
     int32_t posted[HOP_PAYLOADS];    /* receives posted so far */
@@ -280,12 +281,58 @@ static int32_t take_slot(struct hop_executor_part *part, int32_t micro_batch)
     return slot;
 }
 
+/* The first of the largest. */
+static int32_t likeliest(const float *logits, int32_t n)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}
+
+static hop_status pick(struct hop_executor *executor, int32_t sequences, int32_t *picked,
+                       struct hop_error *err)
+{
+    const int32_t vocabulary = executor->config.model.vocabulary;
+    for (int32_t s = 0; s < sequences; s++) {
+        const float *const logits = executor->logits + (size_t)s * (size_t)vocabulary;
+        picked[s] = likeliest(logits, vocabulary);
+        if (!isfinite(logits[picked[s]]))
+            return hop_fail(err, HOP_NUMERIC,
+                            "the logits of an answer are not finite; the model or its adapters "
+                            "are broken");
+    }
+    return HOP_OK;
+}
+
+static hop_status run_decode(struct pass *pass, const struct hop_task *task,
+                             struct hop_executor_part *part, const void *input, void *output,
+                             struct hop_error *err)
+{
+    struct hop_executor *const executor = pass->executor;
+    const struct hop_batch *const batch = &pass->batches[task->micro_batch];
+    const size_t at = (size_t)task->micro_batch * (size_t)executor->config.limits.sequences;
+    const struct hop_continuation call = {.sequences = batch->sequences,
+                                          .tokens = batch->tokens,
+                                          .ids = batch->ids,
+                                          .offset = batch->offset,
+                                          .past = pass->places->past + at,
+                                          .place = pass->places->place + at};
+    if (batch->sequences == 0)
+        return HOP_OK;
+    HOP_TRY(hop_stage_continue(part->stage, &call, input, output, executor->logits, err));
+    return output ? HOP_OK : pick(executor, batch->sequences, executor->picked + at, err);
+}
+
 static hop_status run_forward(struct pass *pass, const struct hop_task *task,
                               struct hop_executor_part *part, const void *input, void *output,
                               struct hop_error *err)
 {
     struct hop_executor *const executor = pass->executor;
     const struct hop_batch *const batch = &pass->batches[task->micro_batch];
+    if (pass->places)
+        return run_decode(pass, task, part, input, output, err);
     const bool keep =
         trains(pass) && executor->plan->parts[task->part].gradient == HOP_GRADIENT_BACKPROP;
     const int32_t slot = keep ? take_slot(part, task->micro_batch) : -1;
@@ -502,7 +549,8 @@ static void collect(struct pass *pass, struct hop_pass *out)
                              .probe_loss = executor->probe_loss,
                              .square = executor->square,
                              .held = (double)executor->held,
-                             .scores = executor->scores};
+                             .scores = executor->scores,
+                             .picked = executor->picked};
     if (has_head(executor)) {
         out->losses = schedule->micro_batches;
         out->derivatives = schedule->micro_batches * schedule->probes;
@@ -514,9 +562,9 @@ static void collect(struct pass *pass, struct hop_pass *out)
         out->late = *hop_emulation_lateness(pass->emulation);
 }
 
-hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_t step,
-                            const struct hop_batch *batches, struct hop_pass *out,
-                            struct hop_error *err)
+static hop_status run_pass(struct hop_executor *executor, int32_t index, int64_t step,
+                           const struct hop_batch *batches, const struct hop_places *places,
+                           struct hop_pass *out, struct hop_error *err)
 {
     const struct hop_route *const route = &executor->routes[index];
     const struct hop_task_list *const list = &route->schedule.lists[route->device];
@@ -524,6 +572,7 @@ hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_
                         .route = route,
                         .tasks = list->tasks,
                         .batches = batches,
+                        .places = places,
                         .step = step,
                         .emulation = route->schedule.training ? executor->config.emulation : NULL};
     if (pass.emulation)
@@ -534,4 +583,18 @@ hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_
     HOP_TRY(await_sends(&pass, err));
     collect(&pass, out);
     return HOP_OK;
+}
+
+hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_t step,
+                            const struct hop_batch *batches, struct hop_pass *out,
+                            struct hop_error *err)
+{
+    return run_pass(executor, index, step, batches, NULL, out, err);
+}
+
+hop_status hop_executor_decode(struct hop_executor *executor, int32_t index,
+                               const struct hop_batch *batches, const struct hop_places *places,
+                               struct hop_pass *out, struct hop_error *err)
+{
+    return run_pass(executor, index, 0, batches, places, out, err);
 }

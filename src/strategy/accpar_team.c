@@ -174,11 +174,13 @@ static hop_status too_small(const struct hop_accpar_team *team, const struct hop
                         "room for its least share, 1/%d; take devices out or set plan.devices: "
                         "auto",
                         gang->hi - gang->lo, HOP_ACCPAR_UNITS);
-    return hop_fail(err, HOP_INFEASIBLE,
-                    "plan: %d devices that share all tensors hold %.3g %% of the model with one "
-                    "micro-batch kept, %.4g of %.4g bytes too few; use more devices or a smaller "
-                    "micro-batch",
-                    gang->hi - gang->lo, 100 * part, (1 - part) * whole, whole);
+    return hop_fail(
+        err, HOP_INFEASIBLE,
+        "plan: %d devices that share all tensors hold %.3g %% of the model (%s: %.3g %%) "
+        "with one micro-batch kept, %.4g of %.4g bytes too few; use more devices or a "
+        "smaller micro-batch",
+        gang->hi - gang->lo, 100 * part, team->request->cost->devices[first->device].name,
+        100 * (double)team->caps[gang->lo] / HOP_ACCPAR_UNITS, (1 - part) * whole, whole);
 }
 
 hop_status hop_accpar_add_gang(const struct hop_accpar_team *team,

@@ -262,8 +262,8 @@ static hop_status plan_asteroid(const struct hop_plan_request *request, struct h
         *out = crew.best;
         memset(&crew.best, 0, sizeof crew.best);
     } else {
-        status =
-            hop_replica_refuse(request, hop_strategy_asteroid.name, crew.devices, crew.count, err);
+        status = hop_replica_refuse(request, hop_strategy_asteroid.name, crew.devices, crew.count,
+                                    crew.all, err);
     }
 done:
     free_crew(&crew);

@@ -268,8 +268,8 @@ static hop_status plan_dapple(const struct hop_plan_request *request, struct hop
     HOP_TRY_DONE(create_crew(request, &crew, err));
     HOP_TRY_DONE(find_stages(&crew, err));
     if (crew.stage_count == 0)
-        status =
-            hop_replica_refuse(request, hop_strategy_dapple.name, crew.devices, crew.count, err);
+        status = hop_replica_refuse(request, hop_strategy_dapple.name, crew.devices, crew.count,
+                                    true, err);
     else
         status = build(request, &crew, out, err);
 done:

@@ -265,6 +265,7 @@ static hop_status refuse(const struct hop_cost_table *cost, const struct hop_cre
                          struct hop_error *err)
 {
     double needed = 0, there = 0;
+    const struct hop_cost_device *largest = NULL;
     for (int32_t b = 0; b < cost->blocks; b++) {
         double least = INFINITY;
         for (int32_t i = 0; i < crew->count; i++) {
@@ -276,18 +277,20 @@ static hop_status refuse(const struct hop_cost_table *cost, const struct hop_cre
     for (int32_t i = 0; i < crew->count; i++) {
         const struct hop_cost_device *const device = &cost->devices[crew->devices[i]];
         there += fmax(device->memory - device->fixed_bytes, 0);
+        if (!largest || device->memory > largest->memory)
+            largest = device;
     }
     if (needed > there)
         return hop_fail(err, HOP_INFEASIBLE,
                         "plan: a group of hdp holds the whole model, and not even the group of all "
-                        "%d devices does: %d blocks need %.4g bytes, %.4g are there, %.4g too few; "
-                        "use a smaller micro-batch or devices with more memory",
-                        crew->count, cost->blocks, needed, there, needed - there);
+                        "%d devices does: %d blocks need %.4g bytes, %.4g are there (most on %s), "
+                        "%.4g too few; use a smaller micro-batch or devices with more memory",
+                        crew->count, cost->blocks, needed, there, largest->name, needed - there);
     return hop_fail(err, HOP_INFEASIBLE,
                     "plan: a group of hdp holds the whole model, and no split of the %d blocks "
-                    "fits even the group of all %d devices (%.4g bytes, with %.4g needed at "
-                    "least); use a smaller micro-batch or devices with more memory",
-                    cost->blocks, crew->count, there, needed);
+                    "fits even the group of all %d devices (%.4g bytes, most on %s, with %.4g "
+                    "needed at least); use a smaller micro-batch or devices with more memory",
+                    cost->blocks, crew->count, there, largest->name, needed);
 }
 
 /* Two groups at least; one of all devices only where nothing else fits. */

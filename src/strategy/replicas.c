@@ -34,48 +34,92 @@ int32_t hop_replica_rows(const struct hop_cost_table *cost)
     return (int32_t)fmin(fmax(cost->micro_batch_samples, 1), INT32_MAX);
 }
 
-/* Bytes of the cheapest block with one sample of one micro-batch. */
-static double least_bytes(const struct hop_cost_table *cost, int32_t d)
+/* Bytes of a block with one sample of one micro-batch. */
+static double block_bytes(const struct hop_cost_table *cost, int32_t d, int32_t block)
 {
+    const struct hop_part part = {.device = d,
+                                  .lo = block,
+                                  .hi = block + 1,
+                                  .sample_hi = 1.0 / hop_replica_rows(cost),
+                                  .tensor_hi = 1};
+    return hop_price_memory(cost, &part, 1);
+}
+
+/* A device that cannot hold the block that is cheapest there. */
+static hop_status refuse_device(const struct hop_cost_table *cost, const char *strategy, int32_t d,
+                                struct hop_error *err)
+{
+    const struct hop_cost_device *const device = &cost->devices[d];
     double least = INFINITY;
-    for (int32_t b = 0; b < cost->blocks; b++) {
-        const struct hop_part part = {.device = d,
-                                      .lo = b,
-                                      .hi = b + 1,
-                                      .sample_hi = 1.0 / hop_replica_rows(cost),
-                                      .tensor_hi = 1};
-        least = fmin(least, hop_price_memory(cost, &part, 1));
+    for (int32_t b = 0; b < cost->blocks; b++)
+        least = fmin(least, block_bytes(cost, d, b));
+    if (least <= device->memory)
+        return HOP_OK;
+    return hop_fail(err, HOP_INFEASIBLE,
+                    "plan: %s cannot hold one block with one sample, and %s gives it that: %.4g "
+                    "bytes needed, %.4g there, %.4g too many; leave it out",
+                    device->name, strategy, least, device->memory, least - device->memory);
+}
+
+/* A block that fits no device: names the one where it comes closest. */
+static hop_status refuse_block(const struct hop_cost_table *cost, int32_t block,
+                               const int32_t *devices, int32_t count, struct hop_error *err)
+{
+    int32_t closest = devices[0];
+    double missing = INFINITY;
+    for (int32_t i = 0; i < count; i++) {
+        const double more = block_bytes(cost, devices[i], block) - cost->devices[devices[i]].memory;
+        if (more < missing) {
+            missing = more;
+            closest = devices[i];
+        }
     }
-    return least;
+    if (missing <= 0)
+        return HOP_OK;
+    return hop_fail(err, HOP_INFEASIBLE,
+                    "plan: no device can hold block %d with one sample; %s comes closest: %.4g "
+                    "bytes needed, %.4g there, %.4g too many; use a smaller micro-batch or a "
+                    "device with more memory",
+                    block, cost->devices[closest].name, block_bytes(cost, closest, block),
+                    cost->devices[closest].memory, missing);
+}
+
+static hop_status refuse_all(const struct hop_cost_table *cost, const char *strategy,
+                             const int32_t *devices, int32_t count, struct hop_error *err)
+{
+    double needed = 0, there = 0;
+    int32_t largest = devices[0];
+    for (int32_t i = 0; i < count; i++) {
+        there += cost->devices[devices[i]].memory;
+        if (cost->devices[devices[i]].memory > cost->devices[largest].memory)
+            largest = devices[i];
+    }
+    for (int32_t b = 0; b < cost->blocks; b++)
+        needed += block_bytes(cost, largest, b) - cost->devices[largest].fixed_bytes;
+    return hop_fail(err, HOP_INFEASIBLE,
+                    "plan: %s finds no stages of %d devices that fit their memory: the blocks with "
+                    "one sample are %.4g bytes, and a copy is on each replica of a stage; the "
+                    "devices have %.4g together, and %s, the largest, %.4g; use a smaller "
+                    "micro-batch or more devices",
+                    strategy, count, needed, there, cost->devices[largest].name,
+                    cost->devices[largest].memory);
 }
 
 hop_status hop_replica_refuse(const struct hop_plan_request *request, const char *strategy,
-                              const int32_t *devices, int32_t count, struct hop_error *err)
+                              const int32_t *devices, int32_t count, bool all,
+                              struct hop_error *err)
 {
     const struct hop_cost_table *const cost = request->cost;
-    double needed = 0, there = 0;
-    if (count > (int64_t)cost->blocks * hop_replica_rows(cost))
+    if (all && count > (int64_t)cost->blocks * hop_replica_rows(cost))
         return hop_fail(err, HOP_INFEASIBLE,
                         "plan: %d devices share %d blocks of %d samples and %s gives each a block "
                         "and a sample; take devices out of the cluster or set plan.devices: auto",
                         count, cost->blocks, hop_replica_rows(cost), strategy);
-    for (int32_t i = 0; i < count; i++) {
-        const struct hop_cost_device *const device = &cost->devices[devices[i]];
-        const double least = least_bytes(cost, devices[i]);
-        if (least > device->memory)
-            return hop_fail(err, HOP_INFEASIBLE,
-                            "plan: %s cannot hold one block with one sample, and %s gives it "
-                            "that: %.4g bytes needed, %.4g there, %.4g too many; leave it out",
-                            device->name, strategy, least, device->memory, least - device->memory);
-        there += device->memory;
-    }
+    for (int32_t i = 0; i < count && all; i++)
+        HOP_TRY(refuse_device(cost, strategy, devices[i], err));
     for (int32_t b = 0; b < cost->blocks; b++)
-        needed += cost->devices[devices[0]].state_bytes[b];
-    return hop_fail(err, HOP_INFEASIBLE,
-                    "plan: %s finds no stages of %d devices that fit their memory: the blocks "
-                    "alone are %.4g bytes, a copy on each replica of a stage, and all devices have "
-                    "%.4g; use a smaller micro-batch or more devices",
-                    strategy, count, needed, there);
+        HOP_TRY(refuse_block(cost, b, devices, count, err));
+    return refuse_all(cost, strategy, devices, count, err);
 }
 
 void hop_plan_add_replica(struct hop_plan *plan, const struct hop_part *replica, int32_t row_lo,

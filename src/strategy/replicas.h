@@ -10,9 +10,11 @@
  * HOP_INFEASIBLE where one that must take part has no backward times, or there is none. */
 hop_status hop_replica_devices(const struct hop_plan_request *request, const char *strategy,
                                int32_t *devices, int32_t *count, struct hop_error *err);
-/* HOP_INFEASIBLE: nothing fits, with the reason that is nearest at hand. */
+/* HOP_INFEASIBLE: nothing fits, with the reason that is nearest at hand. all: every device must
+ * take part. */
 hop_status hop_replica_refuse(const struct hop_plan_request *request, const char *strategy,
-                              const int32_t *devices, int32_t count, struct hop_error *err);
+                              const int32_t *devices, int32_t count, bool all,
+                              struct hop_error *err);
 
 /* Whole samples of a micro-batch, 1 at least: no replica has less than one. */
 int32_t hop_replica_rows(const struct hop_cost_table *cost);

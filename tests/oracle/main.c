@@ -7,11 +7,8 @@ static const struct {
     const char *name;
     oracle_run *run;
 } systems[] = {
-    {"accpar", oracle_accpar},
-    {"asteroid", oracle_asteroid},
-    {"chimera", oracle_chimera},
-    {"dapple", oracle_dapple},
-    {"pipedream", oracle_pipedream},
+    {"accpar", oracle_accpar}, {"asteroid", oracle_asteroid},   {"chimera", oracle_chimera},
+    {"dapple", oracle_dapple}, {"pipedream", oracle_pipedream},
 };
 enum { SYSTEMS = sizeof systems / sizeof *systems };
 

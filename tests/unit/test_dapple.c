@@ -495,7 +495,14 @@ static void memory_rules_plans_out(void **state)
     for (int32_t d = 0; d < 4; d++)
         cost.devices[d].state_bytes[1] = 25;
     ASSERT_REFUSED(strategy()->plan(&request, &plan, &err), HOP_INFEASIBLE,
-                   "dapple finds no stages of 4 devices that fit their memory");
+                   "no device can hold block 1 with one sample; d0 comes closest");
+    for (int32_t d = 0; d < 4; d++)
+        for (int32_t b = 0; b < 4; b++)
+            cost.devices[d].state_bytes[b] = b < 3 ? 15 : 5;
+    cost.devices[1].memory = cost.devices[3].memory = 10;
+    ASSERT_REFUSED(strategy()->plan(&request, &plan, &err), HOP_INFEASIBLE,
+                   "dapple finds no stages of 4 devices that fit their memory: the blocks with one "
+                   "sample are 51 bytes");
     assert_int_equal(plan.part_count, -7);
     hop_cost_free(&cost);
 }

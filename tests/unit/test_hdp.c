@@ -270,7 +270,7 @@ static void memory_makes_groups_fewer(void **state)
     cost.devices[2].memory = 0.5;
     support_must_refuse("hdp", &request, HOP_INFEASIBLE,
                         "not even the group of all 4 devices does: 4 blocks need 4 bytes, 3.5 are "
-                        "there, 0.5 too few");
+                        "there (most on d0), 0.5 too few");
     cost.devices[0].memory = 1.5;
     support_must_refuse("hdp", &request, HOP_INFEASIBLE,
                         "no split of the 4 blocks fits even the group of all 4 devices");
