@@ -28,7 +28,7 @@ static const struct argp_option known[] = {
     {"set", KEY_SET, "KEY=VALUE", 0, "Set a key of the job, e.g. train.micro_batch=2", 0},
     {"strategy", KEY_STRATEGY, "NAME", 0,
      "Planner and schedule (default: the job's plan.file or strategy; hybridop with --cost); "
-     "`simulate` takes several, separated by commas, or all",
+     "`simulate` and `compare` take several, separated by commas, or all (`compare`: the default)",
      0},
     {"micro-batches", KEY_MICRO_BATCHES, "M", 0,
      "Micro-batches of a mini-batch (default: the job's; 4 with --cost)", 0},

@@ -1,5 +1,5 @@
-/* What `plan` and `simulate` share: where devices and costs come from (JOB or --cost FILE) and what
- * the planner is asked. */
+/* What `plan`, `simulate` and `compare` share: where devices and costs come from (JOB or --cost
+ * FILE) and what the planner is asked. */
 #ifndef HOP_CLI_PLAN_OPTIONS_H
 #define HOP_CLI_PLAN_OPTIONS_H
 

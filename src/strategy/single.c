@@ -26,19 +26,6 @@ static hop_status check_zeroth_order(const struct hop_plan_request *request, str
     return HOP_OK;
 }
 
-static hop_status find_device(const struct hop_cost_table *cost, int32_t *device,
-                              struct hop_error *err)
-{
-    for (int32_t d = 0; d < cost->device_count; d++) {
-        if (!cost->devices[d].bp || !cost->devices[d].backward)
-            continue;
-        *device = d;
-        return HOP_OK;
-    }
-    return hop_fail(err, HOP_INFEASIBLE,
-                    "plan: no device is BP-capable; single needs one that can run backward");
-}
-
 static hop_status add_stages(const struct hop_plan_request *request, int32_t device,
                              struct hop_plan *plan, struct hop_error *err)
 {
@@ -54,14 +41,10 @@ static hop_status add_stages(const struct hop_plan_request *request, int32_t dev
     return hop_plan_time(plan, request->cost, err);
 }
 
-static hop_status plan_single(const struct hop_plan_request *request, struct hop_plan *out,
-                              struct hop_error *err)
+static hop_status plan_on(const struct hop_plan_request *request, int32_t device,
+                          struct hop_plan *out, struct hop_error *err)
 {
-    int32_t device = 0;
     struct hop_plan plan;
-    HOP_TRY(hop_plan_request_check(request, err));
-    HOP_TRY(check_zeroth_order(request, err));
-    HOP_TRY(find_device(request->cost, &device, err));
     HOP_TRY(hop_plan_begin(request, hop_strategy_single.name, 2, &plan, err));
     const hop_status status = add_stages(request, device, &plan, err);
     if (status != HOP_OK)
@@ -71,9 +54,69 @@ static hop_status plan_single(const struct hop_plan_request *request, struct hop
     return status;
 }
 
+/* Keeps in *best the faster of the two, the earlier one of equals. Takes *plan. */
+static void keep_faster(struct hop_plan *plan, struct hop_plan *best)
+{
+    if (best->parts && plan->simulated_seconds >= best->simulated_seconds) {
+        hop_plan_free(plan);
+        return;
+    }
+    hop_plan_free(best);
+    *best = *plan;
+}
+
+/* The refusal is that of the first device where nothing fits. */
+static hop_status try_device(const struct hop_plan_request *request, int32_t device,
+                             struct hop_plan *best, struct hop_error *refusal,
+                             struct hop_error *err)
+{
+    struct hop_plan plan;
+    const hop_status status = plan_on(request, device, &plan, err);
+    if (status == HOP_OK)
+        keep_faster(&plan, best);
+    else if (status != HOP_INFEASIBLE)
+        return status;
+    else if (refusal->status == HOP_OK)
+        *refusal = *err;
+    return HOP_OK;
+}
+
+static hop_status try_devices(const struct hop_plan_request *request, struct hop_plan *best,
+                              struct hop_error *refusal, struct hop_error *err)
+{
+    const struct hop_cost_table *const cost = request->cost;
+    for (int32_t d = 0; d < cost->device_count; d++)
+        if (cost->devices[d].bp && cost->devices[d].backward)
+            HOP_TRY(try_device(request, d, best, refusal, err));
+    return HOP_OK;
+}
+
+static hop_status plan_single(const struct hop_plan_request *request, struct hop_plan *out,
+                              struct hop_error *err)
+{
+    struct hop_plan best = {0};
+    struct hop_error refusal = {.status = HOP_OK};
+    HOP_TRY(hop_plan_request_check(request, err));
+    HOP_TRY(check_zeroth_order(request, err));
+    const hop_status status = try_devices(request, &best, &refusal, err);
+    if (status != HOP_OK) {
+        hop_plan_free(&best);
+        return status;
+    }
+    if (best.parts) {
+        *out = best;
+        return HOP_OK;
+    }
+    if (refusal.status == HOP_OK)
+        return hop_fail(err, HOP_INFEASIBLE,
+                        "plan: no device is BP-capable; single needs one that can run backward");
+    *err = refusal;
+    return err->status;
+}
+
 const struct hop_strategy hop_strategy_single = {
     .name = "single",
-    .summary = "everything on the first BP-capable device",
+    .summary = "everything on the fastest BP-capable device that can hold it",
     .uses_zo_blocks = true,
     .plan = plan_single,
     .schedule = hop_schedule_greedy,

@@ -144,6 +144,22 @@ static void more_pipelines_have_less_bubble(void **state)
     }
 }
 
+/* Of a step with two pipelines, units end to end: (D - 2) / (2 N + D - 2) where B = F, and in one
+ * unit (D - 2) / (3 N / 2 + D - 2) where B = 2 F. */
+static void bubbles_of_two_pipelines(void **state)
+{
+    (void)state;
+    for (int32_t devices = 2; devices <= 10; devices += 2) {
+        for (int32_t n = devices; n <= 3 * devices; n += devices) {
+            const double bubble = (devices - 2.0) / (2.0 * n + devices - 2);
+            assert_true(fabs(1 - 2 * n / makespan(devices, 2, n, 1, false) - bubble) < 1e-12);
+        }
+        const double bubble = (devices - 2.0) / (1.5 * devices + devices - 2);
+        assert_true(fabs(1 - 3 * devices / makespan(devices, 2, devices, 2, false) - bubble) <
+                    1e-12);
+    }
+}
+
 /* Without bubbles but at both ends: K double units of 2D micro-batches take 6KD + 2 (D/f - 2) where
  * B = 2F, less D/(2f) - 1 because the first of two forwards need not wait for the second. */
 static void doubled_forwards_leave_no_bubble_between_units(void **state)
@@ -380,6 +396,7 @@ int main(void)
         cmocka_unit_test(published_makespans),
         cmocka_unit_test(few_micro_batches),
         cmocka_unit_test(more_pipelines_have_less_bubble),
+        cmocka_unit_test(bubbles_of_two_pipelines),
         cmocka_unit_test(doubled_forwards_leave_no_bubble_between_units),
         cmocka_unit_test(no_two_tasks_share_a_slot),
         cmocka_unit_test(activations_in_flight),

@@ -299,16 +299,39 @@ static void gpus_alone_are_a_plain_pipeline(void **state)
     hop_cost_free(&cost);
 }
 
+/* The fastest device that can hold everything, the first among equals. */
+static void single_takes_the_fastest_that_fits(void **state)
+{
+    (void)state;
+    struct hop_cost_table cost = four_boards(8);
+    struct hop_plan_request request = request_of(&cost);
+    assert_plan("single", &request, "gpu1[0,8)b");
+    for (int32_t k = 0; k < 8; k++) {
+        cost.devices[0].state_bytes[k] = 10;
+        cost.devices[2].state_bytes[k] = 10;
+    }
+    cost.devices[2].memory = 79;
+    assert_plan("single", &request, "gpu0[0,8)b");
+    cost.devices[0].memory = 78;
+    assert_refused("single", &request, HOP_INFEASIBLE, "gpu0 cannot hold blocks [0, 8)");
+    hop_cost_free(&cost);
+    const double forward[] = {2, 1, 1}, backward[] = {2, 1, 1};
+    struct hop_cost_table equal = support_plain_cluster(4, 3, forward, backward);
+    request = request_of(&equal);
+    assert_plan("single", &request, "d1[0,4)b");
+    hop_cost_free(&equal);
+}
+
 static void single_marks_its_first_blocks(void **state)
 {
     (void)state;
     struct hop_cost_table cost = four_boards(8);
     struct hop_plan_request request = request_of(&cost);
-    assert_plan("single", &request, "gpu0[0,8)b");
+    assert_plan("single", &request, "gpu1[0,8)b");
     request.zo_hi = 3;
-    assert_plan("single", &request, "gpu0[0,3)z gpu0[3,8)b");
+    assert_plan("single", &request, "gpu1[0,3)z gpu1[3,8)b");
     request.probes = HOP_PROBES_AUTO;
-    assert_plan("single", &request, "gpu0[0,3)z gpu0[3,8)b");
+    assert_plan("single", &request, "gpu1[0,3)z gpu1[3,8)b");
     request.probes = 0;
     assert_refused("single", &request, HOP_INPUT, "zo.probes: 0 leaves the blocks");
     request.probes = 1;
@@ -420,6 +443,7 @@ int main(void)
         cmocka_unit_test(memory_refusals_name_bytes),
         cmocka_unit_test(few_blocks_use_few_devices),
         cmocka_unit_test(gpus_alone_are_a_plain_pipeline),
+        cmocka_unit_test(single_takes_the_fastest_that_fits),
         cmocka_unit_test(single_marks_its_first_blocks),
         cmocka_unit_test(splits_stay_near_shares),
         cmocka_unit_test(fixed_blocks_are_read),
