@@ -230,7 +230,9 @@ static void test_rank(void **state)
 static void test_inside_and_between_devices(void **state)
 {
     char command[4096];
-    snprintf(command, sizeof command, "mpiexec -n %d %s ranks", RANKS, (const char *)*state);
+    const char *const chosen = getenv("HYBRIDOP_MPIEXEC");
+    snprintf(command, sizeof command, "%s -n %d %s ranks", chosen ? chosen : HOP_MPIEXEC, RANKS,
+             (const char *)*state);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
