@@ -10,6 +10,7 @@
 #include "schedule/lists.h"
 
 static struct hop_transport transport;
+static int32_t adapter_rank = 2;
 
 enum { SEQUENCES = 5, PARTS = 6, RANKS = 3, MICRO_BATCHES = 2 };
 
@@ -32,7 +33,7 @@ static struct hop_executor_config config_of(const struct support_batch *b, int32
     for (int32_t p = 0; p < PARTS; p++)
         part_limits[p] = support_limits(b);
     return (struct hop_executor_config){.model = support_tiny_config(),
-                                        .lora = support_all_targets(2, 4),
+                                        .lora = support_all_targets(adapter_rank, 4),
                                         .dtype = HOP_F32,
                                         .limits = support_limits(b),
                                         .part_limits = part_limits,
@@ -199,20 +200,28 @@ static int32_t train(const struct hop_plan *plan, const struct hop_weights *weig
     return pass.squares;
 }
 
-static void test_rank(void **state)
+static float *random_adapters(size_t count)
 {
-    (void)state;
+    float *const adapters = calloc(count, sizeof *adapters);
+    if (!adapters)
+        fail_msg("out of memory");
+    for (size_t i = 0; i < count; i++)
+        adapters[i] = 0.1f * (float)((int)(i * 7919 % 101) - 50) / 50;
+    return adapters;
+}
+
+static void compare_with_whole(void)
+{
     static struct support_batch b;
-    static float adapters[1 << 16];
     static double whole[256], mixed[256];
     struct hop_error err = {0};
     struct hop_weights *weights = NULL;
     const struct hop_model_config model = support_tiny_config();
-    const struct hop_lora_config lora = support_all_targets(2, 4);
+    const struct hop_lora_config lora = support_all_targets(adapter_rank, 4);
+    float *const adapters =
+        random_adapters((size_t)hop_lora_parameters(&model, &lora, 0, model.blocks));
     random_batch(&b);
     assert_ok(hop_weights_random(&model, 3, HOP_F32, &weights, &err));
-    for (size_t i = 0; i < sizeof adapters / sizeof *adapters; i++)
-        adapters[i] = 0.1f * (float)((int)(i * 7919 % 101) - 50) / 50;
     train(whole_plan(transport.rank), weights, &b, adapters, whole);
     const int32_t n = train(mixed_plan(), weights, &b, adapters, mixed);
     /* Device 0 has all blocks, 1 the first, 2 the others. */
@@ -224,6 +233,24 @@ static void test_rank(void **state)
         assert_close(mixed[i], whole[first + (size_t)i], 1e-4);
     }
     hop_weights_free(weights);
+    free(adapters);
+}
+
+static void test_rank(void **state)
+{
+    (void)state;
+    compare_with_whole();
+}
+
+/* As on several machines: gradients that are long messages wait for their turn. */
+static void test_rank_in_turn(void **state)
+{
+    (void)state;
+    struct hop_error err = {0};
+    static const bool remote[RANKS] = {true, true, true};
+    assert_ok(hop_transport_take_turns(&transport, remote, &err));
+    adapter_rank = 256;
+    compare_with_whole();
 }
 
 /* This program again, as three ranks. */
@@ -262,6 +289,7 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest ranks[] = {
         cmocka_unit_test(test_rank),
+        cmocka_unit_test(test_rank_in_turn),
     };
     const struct CMUnitTest between[] = {
         cmocka_unit_test_prestate(test_inside_and_between_devices, argv[0]),
