@@ -16,7 +16,7 @@
 
 struct options {
     struct hop_job_options job;
-    const char *adapter;
+    const char *adapter, *predictions;
     bool json;
 };
 
@@ -29,6 +29,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         return 0;
     case 'a':
         options->adapter = value;
+        return 0;
+    case 'p':
+        options->predictions = value;
         return 0;
     case 'j':
         options->json = true;
@@ -48,7 +51,7 @@ static hop_status make_scratch(char *path, struct hop_error *err)
 
 static void remove_scratch(const char *path)
 {
-    static const char *const names[] = {"config.yaml", "plan.json"};
+    static const char *const names[] = {"config.yaml", "plan.json", HOP_PREDICTIONS_FILE};
     struct hop_error ignored;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *file = NULL;
@@ -57,6 +60,26 @@ static void remove_scratch(const char *path)
         free(file);
     }
     rmdir(path);
+}
+
+/* Copies the answers out of the scratch folder. */
+static hop_status keep_predictions(const char *scratch, const char *to, struct hop_error *err)
+{
+    hop_status status = HOP_OK;
+    char *from = NULL;
+    struct hop_map map = {0};
+    HOP_TRY_DONE(hop_path_join(scratch, HOP_PREDICTIONS_FILE, &from, err));
+    if (!hop_file_exists(from))
+        HOP_TRY_DONE(hop_fail(err, HOP_INPUT,
+                              "--predictions %s: no answers were decoded; that takes data.task "
+                              "squad and data.eval_max_tokens above 0",
+                              to));
+    HOP_TRY_DONE(hop_map_open(from, &map, err));
+    HOP_TRY_DONE(hop_file_write(to, map.data, map.size, err));
+done:
+    hop_map_close(&map);
+    free(from);
+    return status;
 }
 
 static hop_status launch(const struct options *options, const struct hop_job *job,
@@ -74,6 +97,8 @@ static hop_status launch(const struct options *options, const struct hop_job *jo
                                    .mode = HOP_RUN_EVALUATE,
                                    .json = options->json};
     HOP_TRY_DONE(hop_launch_run(&run, err));
+    if (options->predictions)
+        HOP_TRY_DONE(keep_predictions(scratch, options->predictions, err));
 done:
     hop_ranks_free(&ranks);
     remove_scratch(scratch);
@@ -101,6 +126,7 @@ int hop_cmd_eval(int argc, char **argv)
 {
     static const struct argp_option known[] = {
         {"adapter", 'a', "DIR", 0, "PEFT adapter folder; without it the bare model is measured", 0},
+        {"predictions", 'p', "FILE", 0, "Write the decoded answers: {question id: text}", 0},
         {"json", 'j', NULL, 0, "Print one JSON object", 0},
         {0}};
     static const struct argp_child children[] = {{&hop_job_argp, 0, NULL, 0}, {0}};

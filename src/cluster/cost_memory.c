@@ -32,6 +32,8 @@ static struct hop_stage_config stage_of(const struct hop_workload *w, const stru
         .limits = w->limits,
         .slots = role->bp ? 1 : 0,
         .probes = role->probes ? w->probe_batch : 0,
+        .cache = w->cache,
+        .cache_sequences = w->cache_sequences,
     };
 }
 

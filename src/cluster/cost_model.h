@@ -32,6 +32,7 @@ struct hop_workload {
     struct hop_batch_limits limits; /* largest micro-batch: what memory is priced at */
     int32_t probe_batch;            /* probes a PROBE runs at once; at least 1 */
     int32_t window;                 /* message buffers a payload kind and direction */
+    int32_t cache, cache_sequences; /* of stages that decode, as in struct hop_stage_config */
 };
 
 /* Operations (multiply and add are two) of one forward of one block / of the head. */

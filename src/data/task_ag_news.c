@@ -16,7 +16,7 @@ static hop_status add_item(struct hop_builder *b, size_t line, const char *text,
 {
     struct hop_string prompt = {0}, completion = {0};
     hop_status status;
-    static const char question[] = "\nTopic:";
+    static const char question[] = " Topic:";
     HOP_TRY_DONE(hop_string_printf(&prompt, err, "%s%s", text, question));
     HOP_TRY_DONE(hop_string_printf(&completion, err, "%s%s", b->answer_space, topics[topic]));
     const struct hop_pair pair = {.line = line,

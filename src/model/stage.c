@@ -25,7 +25,7 @@ static hop_status check_config(const struct hop_ops *ops, const struct hop_stage
         config->lo >= 0 && config->lo <= config->hi && config->hi <= config->model.blocks && !empty;
     const bool limits = config->limits.sequences > 0 && config->limits.tokens > 0 &&
                         config->limits.labels >= 0 && config->slots >= 0 && config->probes >= 0 &&
-                        config->cache >= 0;
+                        config->cache >= 0 && config->cache_sequences >= 0;
     if (!range || !limits || config->dtype > HOP_BF16)
         return hop_fail(err, HOP_INTERNAL, "a stage of blocks %d to %d in %s was asked for",
                         config->lo, config->hi, hop_dtype_name(config->dtype));

@@ -33,6 +33,7 @@ struct hop_stage_config {
     int32_t slots;                  /* micro-batches kept for backward at once; 0: forward only */
     int32_t probes;                 /* largest number of probes in one call; 0: none */
     int32_t cache;                  /* positions of the key/value cache for decoding; 0: none */
+    int32_t cache_sequences;        /* that the cache holds at once; 0: one */
 };
 
 /* What a stage of this configuration allocates; the planner prices it with the same function.
@@ -94,9 +95,27 @@ hop_status hop_stage_probe(struct hop_stage *stage, const struct hop_batch *batc
                            const struct hop_probe_set *set, const void *input, void *output,
                            float *logprob, struct hop_error *err);
 
-/* Decoding for one sequence with the key/value cache: runs ids[0..n) at positions past.. and
- * returns the logits (vocabulary) after the last of them. The stage must embed, have the head and a
- * cache. */
+/* The next tokens of sequences whose earlier ones are in the key/value cache: of sequence s the
+ * tokens offset[s] .. offset[s+1), at positions past[s], past[s] + 1, ... What the cache holds from
+ * past[s] on is overwritten. */
+struct hop_continuation {
+    int32_t sequences, tokens;
+    const int32_t *ids;    /* (tokens); NULL where the stage does not embed */
+    const int32_t *offset; /* (sequences + 1) */
+    const int32_t *past;   /* (sequences) */
+    const int32_t *place;  /* (sequences): which of the cache's sequences it is, each another */
+};
+
+/* Decoding with the key/value cache of the stage's blocks. input, output: (tokens, hidden), NULL
+ * where the stage embeds or has the head; then logits (sequences, vocabulary) are those after the
+ * last token of each. HOP_INPUT where a sequence becomes longer than the cache. */
+hop_status hop_stage_continue(struct hop_stage *stage, const struct hop_continuation *call,
+                              const void *input, void *output, float *logits,
+                              struct hop_error *err);
+
+/* The same for one sequence of any number of tokens: runs ids[0..n) at positions past.. and returns
+ * the logits (vocabulary) after the last of them. The stage must embed, have the head and a cache.
+ */
 hop_status hop_stage_decode(struct hop_stage *stage, const int32_t *ids, int32_t n, int32_t past,
                             float *logits, struct hop_error *err);
 

@@ -1,66 +1,107 @@
-/* Decoding with the key/value cache: each call appends to it and returns the last logits. */
+/* Decoding with the key/value cache: each call appends to it. */
 #include <string.h>
 
 #include "model/stage_internal.h"
 
-static size_t cache_bytes(const struct hop_stage *stage)
+/* The cache of block i begins with the keys of its first sequence, then its values. */
+static char *cached_keys(const struct hop_stage *stage, size_t i, int32_t place)
 {
-    return (size_t)stage->config.cache * stage->layout.kv_out * stage->layout.element;
+    const struct hop__stage_layout *const layout = &stage->layout;
+    const size_t bytes = (size_t)stage->config.cache * layout->kv_out * layout->element;
+    char *const cache = hop__scratch(stage, layout->scratch.cache);
+    return cache + 2 * (i * layout->cached + (size_t)place) * bytes;
 }
 
-/* Scratch memory, but with keys and values of the run behind those of earlier calls. */
-static struct hop__block_memory cached_memory(const struct hop_stage *stage, size_t i, size_t rows,
-                                              int32_t past)
+/* The new rows of one sequence, behind those that are there. */
+static hop_status store(struct hop_stage *stage, int32_t n, int32_t past, const char *from,
+                        char *cache, struct hop_error *err)
 {
-    struct hop__block_memory memory = hop__stage_memory(stage, -1, i, rows);
-    char *const keys =
-        (char *)hop__scratch(stage, stage->layout.scratch.cache) + 2 * i * cache_bytes(stage);
-    char *const values = keys + cache_bytes(stage);
-    const size_t behind = (size_t)past * stage->layout.kv_out * stage->layout.element;
-    memory.k = keys + behind;
-    memory.v = values + behind;
-    memory.keys = keys;
-    memory.values = values;
-    return memory;
+    const size_t row = stage->layout.kv_out * stage->layout.element;
+    return stage->ops->gather_forward(
+        stage->backend, stage->config.dtype, n, (int64_t)stage->layout.kv_out, from,
+        hop__index(stage, stage->layout.index.ascending), cache + (size_t)past * row, err);
 }
 
-static struct hop__run decode_run(struct hop_stage *stage, const int32_t *ids, int32_t n,
-                                  int32_t past)
+static hop_status attend(struct hop_stage *stage, size_t i, const struct hop__run *run, int32_t s,
+                         const struct hop__block_memory *memory, struct hop_error *err)
+{
+    const struct hop__stage_layout *const layout = &stage->layout;
+    const size_t first = (size_t)run->q_offset[s];
+    const int32_t n = run->q_offset[s + 1] - run->q_offset[s], past = run->past[s];
+    const int32_t queries[] = {0, n}, known[] = {0, past + n};
+    const size_t q = first * layout->heads_out * layout->element;
+    const size_t kv = first * layout->kv_out * layout->element;
+    char *const keys = cached_keys(stage, i, run->place[s]);
+    char *const values = keys + (size_t)stage->config.cache * layout->kv_out * layout->element;
+    struct hop_attention shape = hop__attention_shape(stage, run);
+    shape.sequences = 1;
+    shape.q_offset = queries;
+    shape.kv_offset = known;
+    HOP_TRY(store(stage, n, past, (const char *)memory->k + kv, keys, err));
+    HOP_TRY(store(stage, n, past, (const char *)memory->v + kv, values, err));
+    return stage->ops->attention_forward(stage->backend, stage->config.dtype, &shape,
+                                         (const char *)memory->q + q, keys, values,
+                                         (char *)memory->attention + q, NULL, err);
+}
+
+hop_status hop__cached_attention(struct hop_stage *stage, size_t i, const struct hop__run *run,
+                                 const struct hop__block_memory *memory, struct hop_error *err)
+{
+    for (int32_t s = 0; s < run->sequences; s++)
+        HOP_TRY(attend(stage, i, run, s, memory, err));
+    return HOP_OK;
+}
+
+static hop_status check_sequence(const struct hop_stage *stage, const struct hop_continuation *call,
+                                 int32_t s, struct hop_error *err)
+{
+    const int32_t n = call->offset[s + 1] - call->offset[s], past = call->past[s];
+    if (call->place[s] < 0 || (size_t)call->place[s] >= stage->layout.cached)
+        return hop_fail(err, HOP_INTERNAL, "sequence %d of a cache of %zu", call->place[s],
+                        stage->layout.cached);
+    if (n < 1 || past < 0 || past > stage->config.cache - n)
+        return hop_fail(err, HOP_INPUT,
+                        "%d tokens after %d do not fit a cache of %d positions; ask for fewer", n,
+                        past, stage->config.cache);
+    return HOP_OK;
+}
+
+static hop_status check_call(const struct hop_stage *stage, const struct hop_continuation *call,
+                             struct hop_error *err)
+{
+    const struct hop_batch_limits *const limits = &stage->config.limits;
+    if (call->sequences < 1 || (size_t)call->sequences > stage->layout.decoded ||
+        call->tokens > limits->tokens || call->offset[call->sequences] != call->tokens)
+        return hop_fail(err, HOP_INTERNAL,
+                        "%d sequences with %d tokens to decode do not fit the stage's buffers",
+                        call->sequences, call->tokens);
+    for (int32_t s = 0; s < call->sequences; s++)
+        HOP_TRY(check_sequence(stage, call, s, err));
+    return HOP_OK;
+}
+
+static hop_status make_run(struct hop_stage *stage, const struct hop_continuation *call,
+                           int32_t future, struct hop__run *out, struct hop_error *err)
 {
     const struct hop__index_layout *const index = &stage->layout.index;
     int32_t *const position = hop__index(stage, index->position);
-    int32_t *const q_offset = hop__index(stage, index->q_offset);
-    int32_t *const kv_offset = hop__index(stage, index->kv_offset);
-    for (int32_t i = 0; i < n; i++)
-        position[i] = past + i;
-    q_offset[0] = kv_offset[0] = 0;
-    q_offset[1] = n;
-    kv_offset[1] = past + n;
-    return (struct hop__run){.rows = (size_t)n,
-                             .sequences = 1,
+    int32_t *const ascending = hop__index(stage, index->ascending);
+    for (int32_t s = 0; s < call->sequences; s++)
+        for (int32_t t = call->offset[s]; t < call->offset[s + 1]; t++)
+            position[t] = call->past[s] + t - call->offset[s];
+    for (int32_t t = 0; t < call->tokens; t++)
+        ascending[t] = t;
+    *out = (struct hop__run){.rows = (size_t)call->tokens,
+                             .sequences = call->sequences,
                              .groups = 1,
-                             .ids = ids,
+                             .ids = call->ids,
                              .position = position,
-                             .q_offset = q_offset,
-                             .kv_offset = kv_offset,
-                             .past = past};
-}
-
-/* The next n tokens of a call; `future` more follow. */
-static hop_status run_piece(struct hop_stage *stage, const int32_t *ids, int32_t n, int32_t past,
-                            int32_t future, struct hop_error *err)
-{
-    struct hop__run run = decode_run(stage, ids, n, past);
-    run.future = future;
-    HOP_TRY(hop__stage_rotation(stage, (size_t)n, &run, err));
-    void *const stream = hop__scratch(stage, stage->layout.scratch.stream);
-    HOP_TRY(stage->ops->embed_forward(stage->backend, stage->config.dtype, stage->embed, n, ids,
-                                      stream, err));
-    for (size_t i = 0; i < stage->layout.blocks; i++) {
-        const struct hop__block_memory memory = cached_memory(stage, i, (size_t)n, past);
-        HOP_TRY(hop__block_forward(stage, i, &run, &memory, stream, stream, err));
-    }
-    return HOP_OK;
+                             .q_offset = call->offset,
+                             .kv_offset = call->offset,
+                             .past = call->past,
+                             .place = call->place,
+                             .future = future};
+    return hop__stage_rotation(stage, out->rows, out, err);
 }
 
 /* n bf16 numbers at the front of a float array become its n floats: from the back, in place. */
@@ -74,48 +115,78 @@ static void widen(float *logits, size_t n)
     }
 }
 
-/* Logits of row `row` of the stream. */
-static hop_status read_logits(struct hop_stage *stage, int32_t row, float *logits,
-                              struct hop_error *err)
+/* The last row of every sequence, normed, in `work`. */
+static hop_status norm_last_rows(struct hop_stage *stage, const struct hop__run *run, const void *h,
+                                 struct hop_error *err)
 {
     const struct hop_stage_config *const config = &stage->config;
     const struct hop__scratch_layout *const scratch = &stage->layout.scratch;
-    const size_t vocabulary = (size_t)config->model.vocabulary;
-    char *const stream = hop__scratch(stage, scratch->stream);
-    void *const normed = hop__scratch(stage, scratch->normed);
+    int32_t *const row = hop__index(stage, stage->layout.index.row);
+    void *const last = hop__scratch(stage, scratch->normed);
+    for (int32_t s = 0; s < run->sequences; s++)
+        row[s] = run->q_offset[s + 1] - 1;
+    HOP_TRY(stage->ops->gather_forward(stage->backend, config->dtype, run->sequences,
+                                       config->model.hidden, h, row, last, err));
+    return stage->ops->rmsnorm_forward(
+        stage->backend, config->dtype, run->sequences, config->model.hidden, last,
+        stage->final_gain, config->model.norm_eps, hop__scratch(stage, scratch->work), NULL, err);
+}
+
+static hop_status read_logits(struct hop_stage *stage, const struct hop__run *run, const void *h,
+                              float *logits, struct hop_error *err)
+{
+    const struct hop__scratch_layout *const scratch = &stage->layout.scratch;
+    const size_t n = (size_t)run->sequences * (size_t)stage->config.model.vocabulary;
     const struct hop_projection head = {.weight = stage->head,
                                         .y = hop__scratch(stage, scratch->logits)};
-    HOP_TRY(stage->ops->rmsnorm_forward(
-        stage->backend, config->dtype, 1, config->model.hidden,
-        stream + (size_t)row * stage->layout.hidden * stage->layout.element, stage->final_gain,
-        config->model.norm_eps, normed, NULL, err));
-    HOP_TRY(
-        stage->ops->project_forward(stage->backend, config->dtype, 1, normed, &head, 1, NULL, err));
-    HOP_TRY(
-        stage->ops->read(stage->backend, logits, head.y, vocabulary * stage->layout.element, err));
-    if (config->dtype == HOP_F32)
-        return HOP_OK;
-    widen(logits, vocabulary);
+    HOP_TRY(norm_last_rows(stage, run, h, err));
+    HOP_TRY(stage->ops->project_forward(stage->backend, stage->config.dtype, run->sequences,
+                                        hop__scratch(stage, scratch->work), &head, 1, NULL, err));
+    HOP_TRY(stage->ops->read(stage->backend, logits, head.y, n * stage->layout.element, err));
+    if (stage->config.dtype != HOP_F32)
+        widen(logits, n);
     return HOP_OK;
 }
 
+hop_status hop_stage_continue(struct hop_stage *stage, const struct hop_continuation *call,
+                              const void *input, void *output, float *logits, struct hop_error *err)
+{
+    struct hop__run run;
+    const void *h;
+    HOP_TRY(check_call(stage, call, err));
+    HOP_TRY(make_run(stage, call, 0, &run, err));
+    HOP_TRY(hop__stage_body(stage, &run, -1, input, output, &h, err));
+    return stage->config.head ? read_logits(stage, &run, h, logits, err) : HOP_OK;
+}
+
+/* One sequence in calls of what the stage can take at once. */
 hop_status hop_stage_decode(struct hop_stage *stage, const int32_t *ids, int32_t n, int32_t past,
                             float *logits, struct hop_error *err)
 {
-    const struct hop_stage_config *const config = &stage->config;
-    const int32_t piece = config->limits.tokens;
-    if (!config->embed || !config->head || config->cache == 0)
+    const int32_t whole[] = {0, n}, first = 0;
+    const struct hop_continuation all = {
+        .sequences = 1, .tokens = n, .offset = whole, .past = &past, .place = &first};
+    const void *h = NULL;
+    struct hop__run run;
+    if (!stage->config.embed || !stage->config.head || stage->config.cache == 0)
         return hop_fail(err, HOP_INTERNAL,
                         "decoding needs embedding, head and a cache in one stage");
-    if (n < 1 || past < 0 || past > config->cache - n)
-        return hop_fail(err, HOP_INPUT,
-                        "%d tokens after %d do not fit a cache of %d positions; ask for fewer", n,
-                        past, config->cache);
-    int32_t last = 0;
-    for (int32_t begin = 0; begin < n; begin += piece) {
-        const int32_t count = n - begin < piece ? n - begin : piece;
-        HOP_TRY(run_piece(stage, ids + begin, count, past + begin, n - begin - count, err));
-        last = count - 1;
+    HOP_TRY(check_sequence(stage, &all, 0, err));
+    for (int32_t begin = 0; begin < n;) {
+        const int32_t most = stage->config.limits.tokens;
+        const int32_t count = n - begin < most ? n - begin : most;
+        const int32_t piece[] = {0, count}, before = past + begin;
+        const struct hop_continuation call = {.sequences = 1,
+                                              .tokens = count,
+                                              .ids = ids + begin,
+                                              .offset = piece,
+                                              .past = &before,
+                                              .place = &first};
+        begin += count;
+        HOP_TRY(make_run(stage, &call, n - begin, &run, err));
+        HOP_TRY(hop__stage_body(stage, &run, -1, NULL, NULL, &h, err));
+        if (begin == n)
+            return read_logits(stage, &run, h, logits, err);
     }
-    return read_logits(stage, last, logits, err);
+    return HOP_OK;
 }

@@ -73,9 +73,12 @@ static hop_status attention_half(struct hop_stage *stage, size_t i, const struct
     HOP_TRY(project(stage, i, run, memory, memory->normed, HOP_Q_PROJ, qkv, 3, NULL, err));
     HOP_TRY(rotate(stage, run, model->heads, memory->q, err));
     HOP_TRY(rotate(stage, run, model->kv_heads, memory->k, err));
-    HOP_TRY(stage->ops->attention_forward(stage->backend, stage->config.dtype, &shape, memory->q,
-                                          memory->keys, memory->values, memory->attention,
-                                          memory->lse, err));
+    if (run->place)
+        HOP_TRY(hop__cached_attention(stage, i, run, memory, err));
+    else
+        HOP_TRY(stage->ops->attention_forward(stage->backend, stage->config.dtype, &shape,
+                                              memory->q, memory->keys, memory->values,
+                                              memory->attention, memory->lse, err));
     return project(stage, i, run, memory, memory->attention, HOP_O_PROJ, &memory->mid, 1, h, err);
 }
 
@@ -141,21 +144,27 @@ static hop_status run_blocks(struct hop_stage *stage, const struct hop__run *run
     return HOP_OK;
 }
 
+hop_status hop__stage_body(struct hop_stage *stage, const struct hop__run *run, int32_t slot,
+                           const void *input, void *output, const void **h, struct hop_error *err)
+{
+    const bool direct = stage->ops->host_memory && !stage->config.head;
+    void *const last = direct ? output : hop__scratch(stage, stage->layout.scratch.stream);
+    HOP_TRY(take_input(stage, run, slot, input, last, h, err));
+    HOP_TRY(run_blocks(stage, run, slot, last, h, err));
+    if (direct || stage->config.head)
+        return HOP_OK;
+    return stage->ops->read(stage->backend, output, *h,
+                            run->rows * stage->layout.hidden * stage->layout.element, err);
+}
+
 hop_status hop__stage_forward(struct hop_stage *stage, const struct hop_batch *batch,
                               const struct hop__run *run, int32_t slot, const void *input,
                               void *output, float *logprob, struct hop_error *err)
 {
-    const bool direct = stage->ops->host_memory && !stage->config.head;
-    void *const last = direct ? output : hop__scratch(stage, stage->layout.scratch.stream);
     const void *h;
-    HOP_TRY(take_input(stage, run, slot, input, last, &h, err));
-    HOP_TRY(run_blocks(stage, run, slot, last, &h, err));
-    if (stage->config.head)
-        return hop__head_forward(stage, batch, run, slot, h, logprob, err);
-    if (direct)
-        return HOP_OK;
-    return stage->ops->read(stage->backend, output, h,
-                            run->rows * stage->layout.hidden * stage->layout.element, err);
+    HOP_TRY(hop__stage_body(stage, run, slot, input, output, &h, err));
+    return stage->config.head ? hop__head_forward(stage, batch, run, slot, h, logprob, err)
+                              : HOP_OK;
 }
 
 static hop_status check_slot(const struct hop_stage *stage, int32_t slot, struct hop_error *err)

@@ -34,8 +34,8 @@ struct hop__scratch_layout {
     size_t cosine, sine; /* (positions, head_dim/2) */
     size_t long_cosine, long_sine; /* (T, head_dim/2): of sequences whose length matters */
     size_t perturbed; /* (parameters, probes): adapters of the probes, parameter by parameter */
-    size_t logits;    /* (vocabulary) of a decoding step */
-    size_t cache;     /* (blocks, 2, cache, kv_heads*head_dim) */
+    size_t logits;    /* (decoded, vocabulary) of a decoding step, with the head */
+    size_t cache;     /* (blocks, cache_sequences, 2, cache, kv_heads*head_dim) */
     size_t bytes;
 };
 
@@ -43,7 +43,8 @@ struct hop__scratch_layout {
 struct hop__index_layout {
     size_t ids, position;       /* (R) */
     size_t q_offset, kv_offset; /* (C * sequences + 1) */
-    size_t row;                 /* (C * labels) distinct rows that carry a label */
+    size_t row;                 /* (C * labels) distinct rows that carry a label; (decoded) */
+    size_t ascending;           /* (T) with a cache: 0, 1, ... */
     size_t label_row, label_id; /* (C * labels) */
     size_t words;
 };
@@ -52,6 +53,7 @@ struct hop__stage_layout {
     size_t element; /* bytes of an activation */
     size_t hidden, heads_out, kv_out, intermediate, wide;
     size_t blocks, rows, positions; /* of the stage; R; of the rotation tables */
+    size_t cached, decoded;         /* sequences of the cache, and of one call that decodes */
     struct hop__kept_layout kept;   /* of one block */
     size_t kept_head;  /* offset in a slot: (labels, hidden) gradient at the labelled rows */
     size_t kept_bytes; /* of a slot */
@@ -95,7 +97,10 @@ struct hop__run {
     int32_t sequences, groups; /* groups > 1 or `perturbed`: each probe its own adapters */
     bool perturbed;
     const int32_t *ids, *position, *q_offset, *kv_offset;
-    int32_t past, future;       /* decoding: positions before, and tokens of the same call behind */
+    /* Decoding: positions before each sequence (NULL: none), where the cache has it (NULL: no
+     * cache) and tokens of the same sequence that follow in another call. */
+    const int32_t *past, *place;
+    int32_t future;
     const float *cosine, *sine; /* rotation tables that position points into */
 };
 
@@ -132,7 +137,14 @@ hop_status hop__stage_rotation(struct hop_stage *stage, size_t tokens, struct ho
 hop_status hop__block_forward(struct hop_stage *stage, size_t i, const struct hop__run *run,
                               const struct hop__block_memory *memory, const void *h, void *out,
                               struct hop_error *err);
-/* Embedding (where it is here), all blocks and the head (where it is here). */
+/* Stores keys and values of the run in block i's cache, and attends to all that is there. */
+hop_status hop__cached_attention(struct hop_stage *stage, size_t i, const struct hop__run *run,
+                                 const struct hop__block_memory *memory, struct hop_error *err);
+/* Embedding (where it is here) and all blocks. *h = the hidden states behind them, in `output`
+ * where the stage has no head. */
+hop_status hop__stage_body(struct hop_stage *stage, const struct hop__run *run, int32_t slot,
+                           const void *input, void *output, const void **h, struct hop_error *err);
+/* The same, and the head (where it is here). */
 hop_status hop__stage_forward(struct hop_stage *stage, const struct hop_batch *batch,
                               const struct hop__run *run, int32_t slot, const void *input,
                               void *output, float *logprob, struct hop_error *err);

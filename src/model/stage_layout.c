@@ -7,6 +7,11 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Reserves `bytes` at *end and returns where they start. */
 static size_t reserve(size_t *end, size_t bytes)
 {
@@ -28,8 +33,7 @@ static size_t adapter_total(const struct hop_stage_config *config)
 /* Labels may repeat a row, but no more rows than tokens carry one. */
 static size_t head_rows(const struct hop_stage_config *config)
 {
-    const size_t tokens = (size_t)config->limits.tokens, labels = (size_t)config->limits.labels;
-    return tokens < labels ? tokens : labels;
+    return smaller((size_t)config->limits.tokens, (size_t)config->limits.labels);
 }
 
 static void lay_out_kept(const struct hop_stage_config *config, struct hop__stage_layout *out)
@@ -69,7 +73,8 @@ static void lay_out_scratch(const struct hop_stage_config *config, struct hop__s
     const size_t backward_rows = config->slots > 0 ? (size_t)config->limits.tokens : 0;
     const bool zeroth_order = config->gradient == HOP_GRADIENT_ZEROTH_ORDER;
     const size_t probes = zeroth_order ? (size_t)config->probes : 0;
-    const size_t vocabulary = config->cache > 0 ? (size_t)config->model.vocabulary : 0;
+    const size_t logits = config->head ? out->decoded * (size_t)config->model.vocabulary : 0;
+    const size_t cached = out->cached * (size_t)config->cache * out->kv_out;
     size_t end = 0;
     scratch->stream = reserve(&end, rows * out->hidden * element);
     scratch->normed = reserve(&end, rows * out->wide * element);
@@ -84,8 +89,8 @@ static void lay_out_scratch(const struct hop_stage_config *config, struct hop__s
     scratch->long_cosine = reserve(&end, long_table);
     scratch->long_sine = reserve(&end, long_table);
     scratch->perturbed = reserve(&end, probes * adapter_total(config) * sizeof(float));
-    scratch->logits = reserve(&end, vocabulary * element);
-    scratch->cache = reserve(&end, 2 * out->blocks * (size_t)config->cache * out->kv_out * element);
+    scratch->logits = reserve(&end, logits * element);
+    scratch->cache = reserve(&end, 2 * out->blocks * cached * element);
     scratch->bytes = end;
 }
 
@@ -104,7 +109,8 @@ static void lay_out_index(const struct hop_stage_config *config, struct hop__sta
     index->position = reserve_words(&end, out->rows);
     index->q_offset = reserve_words(&end, larger(offsets, 2));
     index->kv_offset = reserve_words(&end, larger(offsets, 2));
-    index->row = reserve_words(&end, larger(labels, 1));
+    index->row = reserve_words(&end, larger(labels, larger(out->decoded, 1)));
+    index->ascending = reserve_words(&end, out->cached > 0 ? (size_t)config->limits.tokens : 0);
     index->label_row = reserve_words(&end, labels);
     index->label_id = reserve_words(&end, labels);
     index->words = end / sizeof(int32_t);
@@ -135,6 +141,8 @@ void hop__stage_layout(const struct hop_stage_config *config, struct hop__stage_
         .positions = larger((size_t)config->limits.tokens, (size_t)config->cache),
     };
     out->wide = larger(out->hidden, out->heads_out);
+    out->cached = config->cache > 0 ? larger((size_t)config->cache_sequences, 1) : 0;
+    out->decoded = smaller(out->cached, (size_t)config->limits.sequences);
     out->vectors_bytes = vector_bytes(config, out);
     lay_out_kept(config, out);
     lay_out_scratch(config, out);

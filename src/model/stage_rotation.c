@@ -2,10 +2,15 @@
  * sequence decides its frequencies: then every token gets a row of its own. */
 #include "model/stage_internal.h"
 
+static int32_t past_of(const struct hop__run *run, int32_t s)
+{
+    return run->past ? run->past[s] : 0;
+}
+
 /* How long sequence s is in the end. */
 static int32_t length_of(const struct hop__run *run, int32_t s)
 {
-    return run->past + run->q_offset[s + 1] - run->q_offset[s] + run->future;
+    return past_of(run, s) + run->q_offset[s + 1] - run->q_offset[s] + run->future;
 }
 
 static bool any_stretches(const struct hop_stage *stage, const struct hop__run *run)
@@ -24,8 +29,8 @@ static void fill(const struct hop_stage *stage, const struct hop__run *run, size
     const size_t half = (size_t)model->head_dim / 2;
     for (int32_t s = 0; (size_t)run->q_offset[s] < tokens; s++) {
         const size_t at = (size_t)run->q_offset[s] * half;
-        hop_model_rope(model, length_of(run, s), run->past, run->q_offset[s + 1] - run->q_offset[s],
-                       cosine + at, sine + at);
+        hop_model_rope(model, length_of(run, s), past_of(run, s),
+                       run->q_offset[s + 1] - run->q_offset[s], cosine + at, sine + at);
     }
 }
 

@@ -6,8 +6,32 @@ enum { COMMAND_HEADER = 5, REPORT_HEADER = 8 };
 
 size_t hop_command_words(const struct hop_session *session)
 {
-    return COMMAND_HEADER +
-           (size_t)session->batch_count * (1 + hop_batch_words(&session->config.limits));
+    const struct hop_batch_limits *const limits = &session->config.limits;
+    const size_t batch = 1 + hop_batch_words(limits) + 2 * (size_t)limits->sequences;
+    return COMMAND_HEADER + (size_t)session->batch_count * batch;
+}
+
+/* Past and place of the sequences of micro-batch m behind it. Returns the words used. */
+static size_t encode_places(const struct hop_session *session, int32_t m, int32_t *words)
+{
+    const size_t n = (size_t)session->batches[m].sequences;
+    const size_t at = (size_t)m * (size_t)session->config.limits.sequences;
+    memcpy(words, session->past + at, n * sizeof *words);
+    memcpy(words + n, session->place + at, n * sizeof *words);
+    return 2 * n;
+}
+
+static hop_status decode_places(struct hop_session *session, int32_t m, const int32_t *words,
+                                size_t left, size_t *used, struct hop_error *err)
+{
+    const size_t n = (size_t)session->batches[m].sequences;
+    const size_t at = (size_t)m * (size_t)session->config.limits.sequences;
+    if (left < 2 * n)
+        return hop_fail(err, HOP_PEER, "a command from the coordinator is cut off");
+    memcpy(session->past + at, words, n * sizeof *words);
+    memcpy(session->place + at, words + n, n * sizeof *words);
+    *used = 2 * n;
+    return HOP_OK;
 }
 
 size_t hop_command_encode(const struct hop_session *session,
@@ -23,21 +47,27 @@ size_t hop_command_encode(const struct hop_session *session,
         const size_t used = hop_batch_encode(&session->batches[m], words + n + 1);
         words[n] = (int32_t)used;
         n += 1 + used;
+        if (message->kind == HOP_COMMAND_DECODE)
+            n += encode_places(session, m, words + n);
     }
     return n;
 }
 
 static hop_status decode_batches(struct hop_session *session, const int32_t *words, size_t n,
-                                 int32_t batches, struct hop_error *err)
+                                 const struct hop_command_message *message, struct hop_error *err)
 {
     size_t at = COMMAND_HEADER;
-    for (int32_t m = 0; m < batches; m++) {
+    for (int32_t m = 0; m < message->batches; m++) {
         const size_t left = n - at;
+        size_t used = 0;
         if (left < 1 || words[at] < 0 || (size_t)words[at] > left - 1)
             return hop_fail(err, HOP_PEER, "a command from the coordinator is cut off");
         HOP_TRY(hop_batch_decode(words + at + 1, (size_t)words[at], &session->config.limits,
                                  session->config.model.vocabulary, &session->batches[m], err));
         at += 1 + (size_t)words[at];
+        if (message->kind == HOP_COMMAND_DECODE)
+            HOP_TRY(decode_places(session, m, words + at, n - at, &used, err));
+        at += used;
     }
     return HOP_OK;
 }
@@ -52,7 +82,7 @@ hop_status hop_command_decode(struct hop_session *session, const int32_t *words,
                                             .schedule = words[1],
                                             .step = (int64_t)words[2] << 31 | words[3],
                                             .batches = words[4]};
-    return decode_batches(session, words, n, message->batches, err);
+    return decode_batches(session, words, n, message, err);
 }
 
 size_t hop_report_limit(const struct hop_session *session)

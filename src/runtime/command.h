@@ -7,17 +7,18 @@
 /* A command in its flat form. */
 struct hop_command_message {
     enum hop_command kind;
-    int32_t schedule; /* TRAIN, EVALUATE: index of the schedule */
+    int32_t schedule; /* TRAIN, EVALUATE, DECODE: index of the schedule */
     int64_t step;
-    int32_t batches; /* micro-batches that follow, in session->batches */
+    int32_t batches; /* micro-batches that follow, in session->batches; with DECODE also past and
+                        place of their sequences */
 };
 
 /* int32 words a command can have at most in this session. */
 size_t hop_command_words(const struct hop_session *session);
-/* Encodes the message and session->batches[0..batches). Returns the words used. */
+/* Encodes the message and session->batches[0..batches), past and place. Returns the words used. */
 size_t hop_command_encode(const struct hop_session *session,
                           const struct hop_command_message *message, int32_t *words);
-/* Decodes into *message and session->batches. */
+/* Decodes into *message and session->batches, past and place. */
 hop_status hop_command_decode(struct hop_session *session, const int32_t *words, size_t n,
                               struct hop_command_message *message, struct hop_error *err);
 

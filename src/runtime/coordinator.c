@@ -13,7 +13,11 @@
 
 static void show_evaluation(const char *when, const struct hop_evaluation *evaluation)
 {
-    if (evaluation->labelled)
+    if (evaluation->squad.questions)
+        hop_console_note("%s: eval loss %.4f, exact match %.1f %%, F1 %.1f %% (%zu held-out rows)",
+                         when, evaluation->loss, evaluation->squad.exact_match,
+                         evaluation->squad.f1, evaluation->examples);
+    else if (evaluation->labelled)
         hop_console_note("%s: eval loss %.4f, accuracy %.1f %%, macro-F1 %.3f (%zu held-out rows)",
                          when, evaluation->loss, 100 * evaluation->accuracy, evaluation->macro_f1,
                          evaluation->examples);
@@ -45,29 +49,6 @@ static hop_status evaluate(struct hop_coordinator *c, struct hop_evaluation *out
     return record_evaluation(c, out, err);
 }
 
-/* Larger is better for accuracy, smaller for the loss. */
-static bool is_better(const struct hop_coordinator *c, double metric)
-{
-    if (isnan(c->progress.best_metric))
-        return true;
-    return c->after.labelled ? metric > c->progress.best_metric : metric < c->progress.best_metric;
-}
-
-/* Keeps the best metric; true when the run has gone too long without a better one. */
-static bool stop_early(struct hop_coordinator *c)
-{
-    const double metric = c->after.labelled ? c->after.accuracy : c->after.loss;
-    if (is_better(c, metric)) {
-        c->progress.best_metric = metric;
-        c->progress.best_step = c->step;
-        c->progress.evaluations_without_gain = 0;
-        return false;
-    }
-    c->progress.evaluations_without_gain++;
-    return c->job.train.early_stopping > 0 &&
-           c->progress.evaluations_without_gain >= c->job.train.early_stopping;
-}
-
 static bool asked_to_stop(const struct hop_coordinator *c)
 {
     struct hop_error ignored;
@@ -86,44 +67,57 @@ static bool every(int64_t interval, int64_t step)
     return interval > 0 && step % interval == 0;
 }
 
-static hop_status evaluate_midway(struct hop_coordinator *c, bool *stop, struct hop_error *err)
+/* Evaluates after a step. *better: as no evaluation before. */
+static hop_status evaluate_step(struct hop_coordinator *c, bool *better, struct hop_error *err)
 {
     char when[64];
     snprintf(when, sizeof when, "after step %lld", (long long)c->step);
-    HOP_TRY(evaluate(c, &c->after, when, err));
-    *stop = stop_early(c);
-    if (*stop)
+    HOP_TRY(evaluate(c, &c->after, c->step == c->steps ? "after training" : when, err));
+    *better = hop_coordinator_note_evaluation(c);
+    return HOP_OK;
+}
+
+/* Sets c->stop where the run is to end before its last step. */
+static void decide_to_stop(struct hop_coordinator *c)
+{
+    const bool asked = asked_to_stop(c);
+    if (hop_coordinator_is_exhausted(c)) {
+        c->stop = HOP_STOP_EARLY;
         hop_console_note("stopping: no better evaluation since step %lld",
                          (long long)c->progress.best_step);
+    } else if (asked && c->step < c->steps) {
+        c->stop = HOP_STOP_ASKED;
+        hop_console_note("stopping after step %lld as asked; continue with --resume",
+                         (long long)c->step);
+    }
+}
+
+/* What follows a step: evaluation, the decision to go on, a checkpoint that knows of both. */
+static hop_status conclude_step(struct hop_coordinator *c, struct hop_error *err)
+{
+    const bool last = c->step == c->steps;
+    bool better = false;
+    if (c->eval && (last || every(c->job.train.eval_every, c->step)))
+        HOP_TRY(evaluate_step(c, &better, err));
+    decide_to_stop(c);
+    if (last || c->stop != HOP_STOP_NOT || every(c->job.train.save_every, c->step) ||
+        (better && hop_job_keeps_best(&c->job)))
+        return hop_coordinator_checkpoint(c, err);
     return HOP_OK;
 }
 
 static hop_status train_loop(struct hop_coordinator *c, struct hop_error *err)
 {
-    bool stop = false;
-    int64_t saved = -1, evaluated = -1;
-    while (c->step < c->steps && !stop) {
+    if (hop_coordinator_is_exhausted(c))
+        c->stop = HOP_STOP_EARLY;
+    while (c->step < c->steps && c->stop == HOP_STOP_NOT) {
         const double start = hop_clock_now();
         HOP_TRY(hop_coordinator_step(c, err));
         c->seconds += hop_clock_now() - start;
         c->progress.epoch = (double)c->step / (double)c->loader.steps_per_epoch;
-        if (c->eval && every(c->job.train.eval_every, c->step)) {
-            HOP_TRY(evaluate_midway(c, &stop, err));
-            evaluated = c->step;
-        }
-        if (every(c->job.train.save_every, c->step)) {
-            HOP_TRY(hop_coordinator_checkpoint(c, err));
-            saved = c->step;
-        }
-        if (asked_to_stop(c)) {
-            c->stopped = stop = true;
-            hop_console_note("stopping after step %lld as asked; continue with --resume",
-                             (long long)c->step);
-        }
+        HOP_TRY(conclude_step(c, err));
     }
-    if (c->eval && evaluated != c->step && !c->stopped)
-        HOP_TRY(evaluate(c, &c->after, "after training", err));
-    return saved == c->step ? HOP_OK : hop_coordinator_checkpoint(c, err);
+    return HOP_OK;
 }
 
 static void fill_progress(struct hop_coordinator *c)
@@ -140,35 +134,34 @@ static void fill_progress(struct hop_coordinator *c)
     c->progress.seed = (uint64_t)c->job.train.seed;
 }
 
-static void recall_evaluation(const json_t *entry, struct hop_evaluation *out)
-{
-    out->loss = json_number_value(json_object_get(entry, "eval_loss"));
-    out->labelled = json_object_get(entry, "eval_accuracy") != NULL;
-    out->accuracy = json_number_value(json_object_get(entry, "eval_accuracy"));
-    out->macro_f1 = json_number_value(json_object_get(entry, "eval_macro_f1"));
-    out->multirc.questions = json_object_get(entry, "eval_em0") != NULL;
-    out->multirc.em0 = json_number_value(json_object_get(entry, "eval_em0"));
-    out->multirc.em1 = json_number_value(json_object_get(entry, "eval_em1"));
-    out->multirc.f1m = json_number_value(json_object_get(entry, "eval_f1m"));
-    out->multirc.f1a = json_number_value(json_object_get(entry, "eval_f1a"));
-}
-
 /* A resumed run ends with the summary of the whole run: its first evaluation and, where no step is
- * left to do, its last loss stand in the history. */
-static void recall_history(struct hop_coordinator *c)
+ * left to do, its last evaluation and loss stand in the history. */
+static hop_status recall_history(struct hop_coordinator *c, struct hop_error *err)
 {
-    size_t i;
-    json_t *entry;
-    bool evaluated = false;
+    int64_t step = -1;
+    bool ignored;
     if (!isnan(c->progress.last_loss))
         c->final_loss = c->progress.last_loss;
-    json_array_foreach(c->progress.log_history, i, entry)
-    {
-        if (!evaluated && json_object_get(entry, "eval_loss")) {
-            recall_evaluation(entry, &c->before);
-            evaluated = true;
-        }
+    if (!c->eval)
+        return HOP_OK;
+    const bool found = hop_history_last_evaluation(&c->progress, c->step, &step, &c->after);
+    if (found && (step == c->step || c->step < c->steps)) {
+        hop_history_first_evaluation(&c->progress, &c->before);
+        return HOP_OK;
     }
+    HOP_TRY(evaluate_step(c, &ignored, err));
+    if (!hop_history_first_evaluation(&c->progress, &c->before))
+        c->before = c->after;
+    return HOP_OK;
+}
+
+static hop_status evaluate_before(struct hop_coordinator *c, struct hop_error *err)
+{
+    if (!c->eval)
+        return HOP_OK;
+    HOP_TRY(evaluate(c, &c->after, "before training", err));
+    c->before = c->after;
+    return HOP_OK;
 }
 
 static hop_status train(struct hop_coordinator *c, struct hop_error *err)
@@ -177,12 +170,7 @@ static hop_status train(struct hop_coordinator *c, struct hop_error *err)
         HOP_TRY(hop_run_folder_set_aside(c->directory, err));
     HOP_TRY(hop_coordinator_open_metrics(c, err));
     fill_progress(c);
-    if (c->eval) {
-        HOP_TRY(evaluate(c, &c->after, c->resumed ? "at resume" : "before training", err));
-        c->before = c->after;
-    }
-    if (c->resumed)
-        recall_history(c);
+    HOP_TRY(c->resumed ? recall_history(c, err) : evaluate_before(c, err));
     HOP_TRY(train_loop(c, err));
     HOP_TRY(hop_coordinator_save_adapter(c, err));
     return hop_coordinator_finish(c, err);
@@ -210,6 +198,9 @@ static hop_status print_evaluation(const struct hop_coordinator *c, bool json,
         printf("em0       %.4f\nem1       %.4f\nf1m       %.4f\nf1a       %.4f\n",
                c->after.multirc.em0, c->after.multirc.em1, c->after.multirc.f1m,
                c->after.multirc.f1a);
+    if (!json && c->after.squad.questions)
+        printf("exact_match  %.4f\nf1           %.4f\n", c->after.squad.exact_match,
+               c->after.squad.f1);
     fflush(stdout);
     free(text);
     return HOP_OK;
@@ -235,6 +226,7 @@ static void free_buffers(struct hop_coordinator *c)
     free(c->squares);
     free(c->predicted);
     free(c->answers);
+    hop_answers_free(&c->free_answers);
     free(c->clock_offset);
     free(c->late);
     free(c->held);

@@ -15,6 +15,9 @@ enum hop_run_mode { HOP_RUN_TRAIN, HOP_RUN_EVALUATE };
 hop_status hop_coordinator_run(struct hop_transport *transport, const char *directory,
                                enum hop_run_mode mode, bool json, struct hop_error *err);
 
+/* The answers of the last evaluation of a task with free ones: {"id": "answer", ...}. */
+#define HOP_PREDICTIONS_FILE "predictions.json"
+
 /* Created by the launcher on Ctrl-C, removed by it before and after a run. */
 #define HOP_STOP_FILE "stop"
 

@@ -7,6 +7,7 @@
 #include "data/batch.h"
 #include "data/dataset.h"
 #include "data/multirc_metrics.h"
+#include "data/squad_metrics.h"
 #include "model/lora.h"
 #include "runtime/command.h"
 #include "runtime/coordinator.h"
@@ -19,11 +20,12 @@
 
 /* The schedules of a run, by use; -1: not needed. */
 struct hop_schedule_set {
-    struct hop_schedule items[6];
+    struct hop_schedule items[7];
     int32_t count;
     int32_t full, full_first; /* a whole mini-batch; the first step has the rounding probe too */
     int32_t last, last_first; /* the last, smaller mini-batch of an epoch */
     int32_t evaluate_many, evaluate_one; /* many: batch_count micro-batches at once */
+    int32_t decode;                      /* free answers */
 };
 
 /* Values and moments of every adapter of the model, block after block. */
@@ -39,7 +41,23 @@ struct hop_evaluation {
     bool labelled; /* accuracy and macro_f1 are there */
     double accuracy, macro_f1;
     struct hop_multirc_scores multirc; /* of task multirc; else without questions */
+    struct hop_squad_scores squad;     /* of free answers; else without questions */
 };
+
+/* Free answers of the held-out rows while they are decoded. */
+struct hop_answers {
+    int32_t limit;          /* tokens of an answer at most; 0: none are decoded */
+    int32_t *ids;           /* (eval rows, limit) */
+    int32_t *count;         /* (eval rows): tokens so far */
+    int64_t *seats;         /* (sequences at once): the row that is answered there, -1: none */
+    size_t next;            /* row that takes the next free seat */
+    int32_t *picked;        /* (micro-batches, limits.sequences): tokens from the heads */
+    int32_t *received;      /* the same, from one device */
+    unsigned char *effects; /* (vocabulary): whether a token ends an answer */
+};
+
+/* Why a run ended before its last step. */
+enum hop_stop { HOP_STOP_NOT, HOP_STOP_ASKED, HOP_STOP_EARLY };
 
 struct hop_coordinator {
     struct hop_transport *transport;
@@ -71,11 +89,12 @@ struct hop_coordinator {
     double *squares;           /* (parameters of the model) */
     int32_t *predicted;        /* (eval rows) */
     int32_t *answers;          /* (eval rows) */
+    struct hop_answers free_answers;
     /* Progress. */
     int64_t steps, step;
     double started; /* when training began */
     double seconds; /* spent in steps */
-    bool stopped;   /* on request, before the last step */
+    enum hop_stop stop;
     FILE *metrics;
     struct hop_evaluation before, after;
     struct hop_trainer_state progress;
@@ -134,6 +153,10 @@ hop_status hop_coordinator_gather_scores(struct hop_coordinator *c, int32_t batc
                                          const float *own, const float **scores,
                                          struct hop_error *err);
 
+/* The same of a pass that decodes: into free_answers.picked. */
+hop_status hop_coordinator_gather_picks(struct hop_coordinator *c, int32_t batches,
+                                        const int32_t *own, struct hop_error *err);
+
 /* train_step.c: one mini-batch. */
 /* This rank's own share of a pass, where it plays a device. */
 hop_status hop_coordinator_own_pass(struct hop_coordinator *c,
@@ -144,6 +167,41 @@ hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err
 /* evaluate.c: the held-out rows. */
 hop_status hop_coordinator_evaluate(struct hop_coordinator *c, struct hop_evaluation *out,
                                     struct hop_error *err);
+
+/* Waits until every rank has taken the last command. */
+hop_status hop_coordinator_await_sends(struct hop_coordinator *c, struct hop_error *err);
+
+/* answers.c: the held-out rows of a task with free answers. */
+hop_status hop_answers_create(struct hop_coordinator *c, struct hop_error *err);
+void hop_answers_free(struct hop_answers *answers);
+/* Decodes, scores, and saves HOP_PREDICTIONS_FILE in the run folder. */
+hop_status hop_answers_score(struct hop_coordinator *c, struct hop_squad_scores *out,
+                             struct hop_error *err);
+
+/* best.c */
+/* What an evaluation is judged by: f1 of squad, f1a of multirc, accuracy of other label tasks, else
+ * the loss. */
+struct hop_metric {
+    const char *name;
+    double value;
+    bool larger_is_better;
+};
+struct hop_metric hop_evaluation_metric(const struct hop_evaluation *evaluation);
+/* Takes c->after, of step c->step, into account. True: it is better than all before. */
+bool hop_coordinator_note_evaluation(struct hop_coordinator *c);
+/* Has the run gone through train.early_stopping evaluations without a better one? */
+bool hop_coordinator_is_exhausted(const struct hop_coordinator *c);
+/* Where the job keeps the best: its adapter into c->state and its evaluation into c->after. */
+hop_status hop_coordinator_take_best(struct hop_coordinator *c, struct hop_error *err);
+/* {"step", "metric", "value"} */
+json_t *hop_coordinator_best_json(const struct hop_coordinator *c);
+
+/* history.c: evaluations in the history of the run, the first one and the last of a step up to
+ * `until`. False: there is none. */
+bool hop_history_first_evaluation(const struct hop_trainer_state *state,
+                                  struct hop_evaluation *out);
+bool hop_history_last_evaluation(const struct hop_trainer_state *state, int64_t until,
+                                 int64_t *step, struct hop_evaluation *out);
 
 /* record.c: metrics.jsonl, summary.json, trace.json. */
 hop_status hop_coordinator_open_metrics(struct hop_coordinator *c, struct hop_error *err);

@@ -133,6 +133,7 @@ static hop_status create_buffers(struct hop_coordinator *c, struct hop_error *er
     HOP_TRY(hop_calloc(&c->late, c->job.cluster.count, sizeof *c->late, err));
     HOP_TRY(hop_calloc(&c->held, c->job.cluster.count, sizeof *c->held, err));
     HOP_TRY(hop_calloc(&c->squares, c->state.parameters.count, sizeof(double), err));
+    HOP_TRY(hop_answers_create(c, err));
     const size_t rows = c->eval ? c->eval->count : 1;
     HOP_TRY(hop_calloc(&c->answers, rows, sizeof(int32_t), err));
     return hop_calloc(&c->predicted, rows, sizeof(int32_t), err);

@@ -21,6 +21,13 @@ static int32_t pack(struct hop_coordinator *c, size_t first, size_t n)
     return batches;
 }
 
+hop_status hop_coordinator_await_sends(struct hop_coordinator *c, struct hop_error *err)
+{
+    for (int r = 1; r < c->ranks.count; r++)
+        HOP_TRY(hop_request_wait(c->transport, &c->sends[r], "a command to be taken", err));
+    return HOP_OK;
+}
+
 static hop_status run(struct hop_coordinator *c, int32_t batches, const float **scores,
                       struct hop_error *err)
 {
@@ -33,9 +40,7 @@ static hop_status run(struct hop_coordinator *c, int32_t batches, const float **
     if (c->session.executor)
         HOP_TRY(hop_coordinator_own_pass(c, &message, &pass, err));
     HOP_TRY(hop_coordinator_gather_scores(c, batches, pass.scores, scores, err));
-    for (int r = 1; r < c->ranks.count; r++)
-        HOP_TRY(hop_request_wait(c->transport, &c->sends[r], "a command to be taken", err));
-    return HOP_OK;
+    return hop_coordinator_await_sends(c, err);
 }
 
 static void take(struct hop_coordinator *c, size_t first, size_t n, const float *logprob,
@@ -102,7 +107,6 @@ hop_status hop_coordinator_evaluate(struct hop_coordinator *c, struct hop_evalua
     struct hop_evaluation evaluation = {.examples = c->eval->count};
     HOP_TRY(score_rows(c, &scores, err));
     evaluation.loss = scores.nll / (double)scores.label_tokens;
-    evaluation.seconds = hop_clock_now() - start;
     if (!isfinite(evaluation.loss))
         return hop_fail(err, HOP_NUMERIC,
                         "the evaluation loss after step %lld is not finite; the model or its "
@@ -110,6 +114,9 @@ hop_status hop_coordinator_evaluate(struct hop_coordinator *c, struct hop_evalua
                         (long long)c->step);
     if (c->eval->label_count)
         add_label_metrics(c, &evaluation);
+    if (c->free_answers.limit > 0)
+        HOP_TRY(hop_answers_score(c, &evaluation.squad, err));
+    evaluation.seconds = hop_clock_now() - start;
     *out = evaluation;
     return HOP_OK;
 }

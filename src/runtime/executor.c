@@ -88,6 +88,8 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
         .limits = executor->config.part_limits[index],
         .slots = part->slots,
         .probes = over_schedules(executor, index, hop_schedule_probe_batch),
+        .cache = executor->config.cache,
+        .cache_sequences = executor->config.cache_sequences,
     };
     executor->part_count++;
     HOP_TRY(hop_stage_create(ops_for(executor, planned->gradient), executor->backend, weights,

@@ -22,6 +22,7 @@ struct hop_executor_config {
     struct hop_batch_limits limits;             /* largest micro-batch */
     const struct hop_batch_limits *part_limits; /* (plan parts) of what they handle of it; borrowed
                                                  */
+    int32_t cache, cache_sequences;             /* of every stage, as in struct hop_stage_config */
     uint64_t seed;
     float epsilon;
     float weight_decay;
@@ -61,6 +62,8 @@ struct hop_pass {
     const float *scores;      /* evaluation with a head: label log-probabilities, (micro_batches,
                                  limits.labels), those of the rows that heads of this device handle
                                  at their places */
+    const int32_t *picked;    /* decoding with a head: the likeliest next token of each sequence,
+                                 (micro_batches, limits.sequences) */
 };
 
 /* Runs schedule `index` on batches[0..micro_batches). step counts from 1 (0: evaluation). Gradients
@@ -69,6 +72,18 @@ struct hop_pass {
 hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_t step,
                             const struct hop_batch *batches, struct hop_pass *pass,
                             struct hop_error *err);
+
+/* Where the sequences of a pass stand that decodes, (micro_batches, limits.sequences) each: see
+ * struct hop_continuation. */
+struct hop_places {
+    const int32_t *past, *place;
+};
+
+/* Runs schedule `index`, one of evaluation, on the next tokens of sequences in the caches. A
+ * micro-batch may be empty. Logits that are not finite are HOP_NUMERIC. */
+hop_status hop_executor_decode(struct hop_executor *executor, int32_t index,
+                               const struct hop_batch *batches, const struct hop_places *places,
+                               struct hop_pass *pass, struct hop_error *err);
 
 struct hop_update {
     int64_t step; /* from 1, for the bias correction of AdamW */

@@ -121,12 +121,34 @@ static hop_status create_results(struct hop_executor *executor, struct hop_error
     return hop_calloc(&executor->scores, rows * labels, sizeof(float), err);
 }
 
+static bool has_head(const struct hop_executor *executor)
+{
+    for (int32_t p = 0; p < executor->part_count; p++)
+        if (executor->parts[p].head)
+            return true;
+    return false;
+}
+
+/* What a head picks from. */
+static hop_status create_picks(struct hop_executor *executor, struct hop_error *err)
+{
+    const struct hop_executor_config *const config = &executor->config;
+    const size_t sequences = (size_t)config->limits.sequences;
+    if (config->cache == 0 || !has_head(executor))
+        return HOP_OK;
+    HOP_TRY(hop_calloc(&executor->logits, sequences * (size_t)config->model.vocabulary,
+                       sizeof(float), err));
+    return hop_calloc(&executor->picked, sequences * (size_t)executor->micro_batches,
+                      sizeof(int32_t), err);
+}
+
 hop_status hop_executor_buffers_create(struct hop_executor *executor, struct hop_error *err)
 {
     for (int p = 0; p < HOP_PAYLOADS; p++)
         if (p != HOP_DERIVATIVE)
             HOP_TRY(create_ring(executor, (enum hop_payload)p, err));
     HOP_TRY(hop_slice_create(&executor->config.limits, &executor->slice, err));
+    HOP_TRY(create_picks(executor, err));
     return create_results(executor, err);
 }
 
@@ -147,4 +169,6 @@ void hop_executor_buffers_free(struct hop_executor *executor)
     free(executor->directions);
     free(executor->coefficients);
     free(executor->scores);
+    free(executor->logits);
+    free(executor->picked);
 }

@@ -68,6 +68,8 @@ struct hop_executor {
     uint16_t *directions; /* (plan probes) 0, 1, ... */
     float *coefficients;  /* (plan probes) */
     float *scores;
+    float *logits;   /* (limits.sequences, vocabulary) with a cache and the head */
+    int32_t *picked; /* (micro_batches, limits.sequences) with a cache and the head */
     struct hop_timeline timeline;
 };
 
@@ -77,6 +79,7 @@ struct hop_executor_pass {
     const struct hop_route *route;
     const struct hop_task *tasks;
     const struct hop_batch *batches;
+    const struct hop_places *places; /* of a pass that decodes, else NULL */
     int64_t step;
     struct hop_emulation *emulation; /* NULL: nothing waits */
     int32_t posted[HOP_PAYLOADS];    /* tasks whose receives are posted so far */

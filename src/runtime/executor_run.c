@@ -113,7 +113,8 @@ static void collect(struct hop_executor_pass *pass, struct hop_pass *out)
                              .probe_loss = executor->probe_loss,
                              .square = executor->square,
                              .held = (double)executor->held,
-                             .scores = executor->scores};
+                             .scores = executor->scores,
+                             .picked = executor->picked};
     if (has_head(executor)) {
         out->losses = schedule->micro_batches;
         out->derivatives = schedule->micro_batches * schedule->probes;
@@ -125,9 +126,9 @@ static void collect(struct hop_executor_pass *pass, struct hop_pass *out)
         out->late = *hop_emulation_lateness(pass->emulation);
 }
 
-hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_t step,
-                            const struct hop_batch *batches, struct hop_pass *out,
-                            struct hop_error *err)
+static hop_status run_pass(struct hop_executor *executor, int32_t index, int64_t step,
+                           const struct hop_batch *batches, const struct hop_places *places,
+                           struct hop_pass *out, struct hop_error *err)
 {
     const struct hop_route *const route = &executor->routes[index];
     const struct hop_task_list *const list = &route->schedule.lists[route->device];
@@ -136,6 +137,7 @@ hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_
         .route = route,
         .tasks = list->tasks,
         .batches = batches,
+        .places = places,
         .step = step,
         .emulation = route->schedule.training ? executor->config.emulation : NULL};
     if (pass.emulation)
@@ -147,4 +149,18 @@ hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_
     HOP_TRY(hop_pass_await_sends(&pass, err));
     collect(&pass, out);
     return HOP_OK;
+}
+
+hop_status hop_executor_run(struct hop_executor *executor, int32_t index, int64_t step,
+                            const struct hop_batch *batches, struct hop_pass *out,
+                            struct hop_error *err)
+{
+    return run_pass(executor, index, step, batches, NULL, out, err);
+}
+
+hop_status hop_executor_decode(struct hop_executor *executor, int32_t index,
+                               const struct hop_batch *batches, const struct hop_places *places,
+                               struct hop_pass *out, struct hop_error *err)
+{
+    return run_pass(executor, index, 0, batches, places, out, err);
 }

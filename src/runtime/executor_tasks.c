@@ -56,6 +56,54 @@ static hop_status add_loss(struct hop_executor_pass *pass, const struct hop_task
     return HOP_OK;
 }
 
+/* The first of the largest. */
+static int32_t likeliest(const float *logits, int32_t n)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}
+
+static hop_status pick(struct hop_executor *executor, int32_t sequences, int32_t *picked,
+                       struct hop_error *err)
+{
+    const int32_t vocabulary = executor->config.model.vocabulary;
+    for (int32_t s = 0; s < sequences; s++) {
+        const float *const logits = executor->logits + (size_t)s * (size_t)vocabulary;
+        picked[s] = likeliest(logits, vocabulary);
+        if (!isfinite(logits[picked[s]]))
+            return hop_fail(err, HOP_NUMERIC,
+                            "the logits of an answer are not finite; the model or its adapters "
+                            "are broken");
+    }
+    return HOP_OK;
+}
+
+/* Places and picks of a micro-batch stand together, whichever parts decode its sequences. */
+static hop_status run_decode(struct hop_executor_pass *pass, const struct hop_task *task,
+                             struct hop_executor_part *part, const void *input, void *output,
+                             struct hop_error *err)
+{
+    struct hop_executor *const executor = pass->executor;
+    const struct hop_batch *const batch = batch_of(pass, task);
+    const struct hop_range rows = hop_part_rows(&executor->plan->parts[task->part],
+                                                pass->batches[task->micro_batch].sequences);
+    const size_t at =
+        (size_t)task->micro_batch * (size_t)executor->config.limits.sequences + (size_t)rows.lo;
+    const struct hop_continuation call = {.sequences = batch->sequences,
+                                          .tokens = batch->tokens,
+                                          .ids = batch->ids,
+                                          .offset = batch->offset,
+                                          .past = pass->places->past + at,
+                                          .place = pass->places->place + at};
+    if (batch->sequences == 0)
+        return HOP_OK;
+    HOP_TRY(hop_stage_continue(part->stage, &call, input, output, executor->logits, err));
+    return part->head ? pick(executor, batch->sequences, executor->picked + at, err) : HOP_OK;
+}
+
 static hop_status run_forward(struct hop_executor_pass *pass, const struct hop_task *task,
                               struct hop_executor_part *part, const void *input, void *output,
                               struct hop_error *err)
@@ -64,6 +112,8 @@ static hop_status run_forward(struct hop_executor_pass *pass, const struct hop_t
     const struct hop_batch *const batch = batch_of(pass, task);
     const bool keep = pass->route->schedule.training &&
                       executor->plan->parts[task->part].gradient == HOP_GRADIENT_BACKPROP;
+    if (pass->places)
+        return run_decode(pass, task, part, input, output, err);
     if (batch->tokens == 0)
         return HOP_OK;
     const int32_t slot = keep ? take_slot(part, task->micro_batch) : -1;

@@ -12,6 +12,7 @@
 #include "text/chat.h"
 
 static const char *const dtypes[] = {"auto", "f32", "bf16", NULL};
+static const char *const results[] = {"auto", "last", "best", NULL};
 static const char *const device_uses[] = {"default", "auto", "all", NULL};
 
 enum { DEFAULT_PROBES = 3, MOST_PROBES = 4096 };
@@ -65,6 +66,13 @@ static const struct hop_field data_fields[] = {
      .minimum = 0,
      .maximum = 1e12,
      .help = "evaluation rows to read at most; 0: all"},
+    {.key = "eval_max_tokens",
+     .type = HOP_FIELD_INT,
+     .offset = AT(data.eval_max_tokens),
+     .fallback = 50,
+     .minimum = 0,
+     .maximum = 1 << 16,
+     .help = "tokens of an answer that evaluation of squad decodes at most; 0: the loss only"},
     {0}};
 
 static const struct hop_field lora_fields[] = {{.key = "rank",
@@ -81,6 +89,10 @@ static const struct hop_field lora_fields[] = {{.key = "rank",
                                                 .minimum = TINY,
                                                 .maximum = 1e6,
                                                 .help = "scaling is alpha / rank"},
+                                               {.key = "rslora",
+                                                .type = HOP_FIELD_BOOL,
+                                                .offset = AT(lora.rslora),
+                                                .help = "scaling is alpha / sqrt(rank)"},
                                                {.key = "dropout",
                                                 .type = HOP_FIELD_REAL,
                                                 .offset = AT(lora.dropout),
@@ -174,6 +186,11 @@ static const struct hop_field train_fields[] = {
      .minimum = 0,
      .maximum = 1e9,
      .help = "evaluations without improvement before the run stops; 0: never"},
+    {.key = "result",
+     .type = HOP_FIELD_CHOICE,
+     .offset = AT(train.result),
+     .choices = results,
+     .help = "adapter that the run leaves; auto: the best with early_stopping, else the last"},
     {.key = "seed",
      .type = HOP_FIELD_INT,
      .offset = AT(train.seed),
@@ -428,6 +445,22 @@ static hop_status read_cluster(struct hop_job *job, const char *where, struct ho
     return hop_cluster_parse(value, where, &job->cluster, err);
 }
 
+/* A best evaluation takes evaluations. */
+static hop_status check_stopping(const struct hop_job *job, const char *where,
+                                 struct hop_error *err)
+{
+    const bool evaluates = job->data.eval && job->data.eval[0];
+    if (job->train.early_stopping > 0 && (!evaluates || job->train.eval_every == 0))
+        return hop_fail(err, HOP_INPUT,
+                        "%s: train.early_stopping: %lld needs data.eval and train.eval_every; add "
+                        "them or leave it out",
+                        where, (long long)job->train.early_stopping);
+    if (job->train.result == HOP_RESULT_BEST && !evaluates)
+        return hop_fail(err, HOP_INPUT,
+                        "%s: train.result: best needs data.eval; add it or use last", where);
+    return HOP_OK;
+}
+
 static hop_status check(struct hop_job *job, const char *where, struct hop_error *err)
 {
     HOP_TRY(require(job->model, where, "model", "model: models/wordnet-3m", err));
@@ -441,6 +474,7 @@ static hop_status check(struct hop_job *job, const char *where, struct hop_error
     HOP_TRY(read_probes(job, where, err));
     HOP_TRY(check_early_exit(job, where, err));
     HOP_TRY(read_zo_blocks(job, where, err));
+    HOP_TRY(check_stopping(job, where, err));
     if (job->plan.micro_batches > job->train.batch_size)
         return hop_fail(err, HOP_INPUT,
                         "%s: plan.micro_batches: %lld is more than train.batch_size %lld", where,
@@ -516,7 +550,8 @@ static hop_status find_target(const char *name, enum hop_target *out, struct hop
 hop_status hop_job_lora(const struct hop_job *job, struct hop_lora_config *out,
                         struct hop_error *err)
 {
-    struct hop_lora_config lora = {.rank = (int32_t)job->lora.rank, .alpha = job->lora.alpha};
+    struct hop_lora_config lora = {
+        .rank = (int32_t)job->lora.rank, .alpha = job->lora.alpha, .rslora = job->lora.rslora};
     if (job->lora.targets.count == 0)
         return hop_fail(err, HOP_INPUT, "lora.targets: empty; name at least one projection");
     for (size_t i = 0; i < job->lora.targets.count; i++) {
@@ -540,6 +575,25 @@ int32_t hop_job_micro_batches(const struct hop_job *job)
 {
     const int64_t rows = hop_job_micro_batch_rows(job);
     return (int32_t)((job->train.batch_size + rows - 1) / rows);
+}
+
+int32_t hop_job_answer_tokens(const struct hop_job *job)
+{
+    const bool free_answers = job->data.task == HOP_TASK_SQUAD;
+    return free_answers && job->data.eval ? (int32_t)job->data.eval_max_tokens : 0;
+}
+
+int32_t hop_job_answer_batches(const struct hop_job *job)
+{
+    const int32_t batches = hop_job_micro_batches(job);
+    return (size_t)batches < 2 * job->cluster.count ? batches : 2 * (int32_t)job->cluster.count;
+}
+
+bool hop_job_keeps_best(const struct hop_job *job)
+{
+    if (job->train.result == HOP_RESULT_AUTO)
+        return job->train.early_stopping > 0;
+    return job->train.result == HOP_RESULT_BEST;
 }
 
 int32_t hop_job_priced_tokens(const struct hop_job *job)

@@ -15,6 +15,9 @@
 
 enum hop_job_dtype { HOP_JOB_DTYPE_AUTO, HOP_JOB_DTYPE_F32, HOP_JOB_DTYPE_BF16 };
 
+/* Whose adapter a run leaves; auto: the best one with early stopping, else the last. */
+enum hop_job_result { HOP_RESULT_AUTO, HOP_RESULT_LAST, HOP_RESULT_BEST };
+
 struct hop_job {
     char *model, *strategy, *output;
     struct {               /* data */
@@ -22,12 +25,13 @@ struct hop_job {
         int chat_template; /* enum hop_chat_family */
         char *train, *eval;
         struct hop_string_list labels;
-        int64_t max_length, limit, eval_limit;
+        int64_t max_length, limit, eval_limit, eval_max_tokens;
         bool shuffle;
     } data;
     struct { /* lora */
         int64_t rank;
         double alpha, dropout;
+        bool rslora;
         struct hop_string_list targets;
         char *init;
     } lora;
@@ -37,6 +41,7 @@ struct hop_job {
         double learning_rate, weight_decay, max_grad_norm, peer_timeout;
         int scheduler; /* enum hop_scheduler */
         int dtype;     /* enum hop_job_dtype */
+        int result;    /* enum hop_job_result */
         bool log_grad_norms;
     } train;
     struct { /* zo */
@@ -75,6 +80,13 @@ hop_status hop_job_lora(const struct hop_job *job, struct hop_lora_config *out,
 /* Micro-batches of a full mini-batch, and rows of one micro-batch. */
 int32_t hop_job_micro_batches(const struct hop_job *job);
 int64_t hop_job_micro_batch_rows(const struct hop_job *job);
+/* Tokens of an answer at most, where evaluation decodes free answers; 0: it does not. */
+int32_t hop_job_answer_tokens(const struct hop_job *job);
+/* Micro-batches that decode at once: enough to fill the pipeline, each with a micro-batch's rows.
+ */
+int32_t hop_job_answer_batches(const struct hop_job *job);
+/* Is the adapter of the best evaluation what the run leaves? */
+bool hop_job_keeps_best(const struct hop_job *job);
 /* Tokens of a row that times are priced at, and label tokens among them. */
 int32_t hop_job_priced_tokens(const struct hop_job *job);
 int32_t hop_job_priced_labels(const struct hop_job *job);

@@ -52,6 +52,7 @@ static hop_status adopt_adapter(struct hop_job *job, const struct hop_model_conf
     job->lora.targets = targets;
     job->lora.rank = lora.rank;
     job->lora.alpha = lora.alpha;
+    job->lora.rslora = lora.rslora;
     for (int t = 0; t < HOP_TARGETS; t++)
         if (lora.targets[t])
             HOP_TRY(append_target(&job->lora.targets, hop_target_names[t], err));
@@ -107,6 +108,10 @@ hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config
         .limits = {.sequences = rows, .tokens = rows * tokens, .labels = rows * tokens},
         .probe_batch = probe_batch(job),
         .window = 4};
+    if (hop_job_answer_tokens(job) > 0) {
+        workload.cache = tokens + hop_job_answer_tokens(job);
+        workload.cache_sequences = hop_job_answer_batches(job) * rows;
+    }
     HOP_TRY(hop_job_adapters(job, model, &workload.lora, err));
     HOP_TRY(hop_job_dtype(job, model, &workload.dtype, err));
     return hop_cost_from_model(&workload, &job->cluster, out, err);

@@ -148,7 +148,10 @@ static hop_status make_schedules(struct hop_coordinator *c, struct hop_error *er
     if (!c->eval)
         return HOP_OK;
     HOP_TRY(add_evaluation(c, full, &set->evaluate_many, err));
-    return add_evaluation(c, 1, &set->evaluate_one, err);
+    HOP_TRY(add_evaluation(c, 1, &set->evaluate_one, err));
+    if (hop_job_answer_tokens(&c->job) == 0)
+        return HOP_OK;
+    return add_evaluation(c, hop_job_answer_batches(&c->job), &set->decode, err);
 }
 
 hop_status hop_coordinator_prepare(struct hop_coordinator *c, struct hop_error *err)
@@ -161,6 +164,30 @@ hop_status hop_coordinator_prepare(struct hop_coordinator *c, struct hop_error *
 }
 
 /* The setup object */
+
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+static int32_t longest_prompt(const struct hop_dataset *dataset)
+{
+    int32_t longest = 0;
+    for (size_t e = 0; e < dataset->count; e++)
+        longest = larger(longest, dataset->examples[e].prompt_length);
+    return longest;
+}
+
+/* Positions that the caches of an evaluation have for a sequence, and for how many. */
+static void size_cache(const struct hop_coordinator *c, int32_t *positions, int32_t *sequences)
+{
+    const int32_t tokens = hop_job_answer_tokens(&c->job);
+    *positions = *sequences = 0;
+    if (!c->eval || tokens == 0)
+        return;
+    *positions = longest_prompt(c->eval) + tokens;
+    *sequences = hop_job_answer_batches(&c->job) * (int32_t)hop_job_micro_batch_rows(&c->job);
+}
 
 /* Devices of one machine have equal numbers: that of the first. */
 static int32_t machine_of(const struct hop_cluster *cluster, int32_t device)
@@ -247,18 +274,21 @@ static hop_status add_emulation(const struct hop_coordinator *c, json_t *setup,
 hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct hop_error *err)
 {
     const struct hop_batch_limits limits = hop_coordinator_limits(c);
-    int32_t window;
+    int32_t window, cache, cache_sequences;
+    size_cache(c, &cache, &cache_sequences);
     HOP_TRY(hop_coordinator_window(c, &limits, &window, err));
     json_t *const setup = json_pack(
-        "{s:i, s:o, s:o, s:s, s:[i,i,i], s:I, s:f, s:f, s:f, s:I, s:i, s:i, s:i, s:o, s:o, s:o}", //
+        "{s:i, s:o, s:o, s:s, s:[i,i,i], s:I, s:f, s:f, s:f, s:I, s:i, s:i, s:i, s:i, s:i, s:o, "
+        "s:o, "
+        "s:o}", //
         "protocol", (int)HOP_PROTOCOL, "model", hop_model_config_json(&c->model), "lora",
         hop_lora_json(&c->lora), "dtype", hop_dtype_name(c->dtype), "limits", (int)limits.sequences,
         (int)limits.tokens, (int)limits.labels, "seed", (json_int_t)c->job.train.seed, "epsilon",
         c->job.zo.epsilon, "weight_decay", c->job.train.weight_decay, "timeout",
         c->job.train.peer_timeout, "trace_steps", (json_int_t)c->job.train.trace_steps,
         "micro_batches", (int)hop_job_micro_batches(&c->job), "schedules", (int)c->schedules.count,
-        "window", (int)window, "devices", devices_json(c), "plan", plan_json(c), "files",
-        files_json(c));
+        "window", (int)window, "cache", (int)cache, "cache_sequences", (int)cache_sequences,
+        "devices", devices_json(c), "plan", plan_json(c), "files", files_json(c));
     if (!setup)
         return hop_fail(err, HOP_MEMORY, "out of memory while making the setup message");
     hop_status status = add_part_limits(c, setup, err);

@@ -91,6 +91,10 @@ json_t *hop_evaluation_json(const struct hop_evaluation *evaluation, const char 
         set_prefixed(object, prefix, "f1m", json_real(evaluation->multirc.f1m));
         set_prefixed(object, prefix, "f1a", json_real(evaluation->multirc.f1a));
     }
+    if (evaluation->squad.questions) {
+        set_prefixed(object, prefix, "exact_match", json_real(evaluation->squad.exact_match));
+        set_prefixed(object, prefix, "f1", json_real(evaluation->squad.f1));
+    }
     return object;
 }
 
@@ -151,6 +155,8 @@ done:
 
 /* summary.json */
 
+static const char *const stop_reasons[] = {"last step", "asked", "early stopping"};
+
 /* What every device's parts were planned to take, and what they hold. */
 static json_t *memory_json(const struct hop_coordinator *c)
 {
@@ -184,7 +190,10 @@ static hop_status save_summary(struct hop_coordinator *c, struct hop_error *err)
                   "utilization", c->seconds > 0 ? c->busy / (c->seconds * devices) : 0.0,
                   "final_loss", c->final_loss, "adapter", adapter, "strategy", c->plan.strategy);
     json_object_set_new(summary, "total_seconds", json_real(seconds));
-    json_object_set_new(summary, "stopped_early", json_boolean(c->stopped));
+    json_object_set_new(summary, "stopped_early", json_boolean(c->stop != HOP_STOP_NOT));
+    json_object_set_new(summary, "stop_reason", json_string(stop_reasons[c->stop]));
+    if (c->progress.best_step > 0)
+        json_object_set_new(summary, "best", hop_coordinator_best_json(c));
     json_object_set_new(summary, "memory", memory_json(c));
     if (c->eval) {
         json_object_set_new(summary, "eval_before", hop_evaluation_json(&c->before, ""));

@@ -52,6 +52,8 @@ static hop_status read_numbers(struct hop_session *session, struct hop_error *er
     HOP_TRY(hop_json_get_string(setup, "dtype", where, "f32", &dtype, err));
     HOP_TRY(get_int32(setup, "micro_batches", &session->batch_count, err));
     HOP_TRY(get_int32(setup, "window", &config->window, err));
+    HOP_TRY(get_int32(setup, "cache", &config->cache, err));
+    HOP_TRY(get_int32(setup, "cache_sequences", &config->cache_sequences, err));
     config->epsilon = (float)epsilon;
     config->weight_decay = (float)decay;
     config->seed = (uint64_t)seed;
@@ -201,7 +203,9 @@ static hop_status create_batches(struct hop_session *session, struct hop_error *
         hop_calloc(&session->batches, (size_t)session->batch_count, sizeof *session->batches, err));
     for (int32_t m = 0; m < session->batch_count; m++)
         HOP_TRY(hop_batch_create(&session->config.limits, &session->batches[m], err));
-    return HOP_OK;
+    const size_t places = (size_t)session->batch_count * (size_t)session->config.limits.sequences;
+    HOP_TRY(hop_calloc(&session->past, places, sizeof *session->past, err));
+    return hop_calloc(&session->place, places, sizeof *session->place, err);
 }
 
 static hop_status read_setup(struct hop_session *session, struct hop_error *err)
@@ -261,6 +265,8 @@ void hop_session_free(struct hop_session *session)
         hop_batch_free(&session->batches[m]);
     free(session->batches);
     free(session->part_limits);
+    free(session->past);
+    free(session->place);
     hop_plan_free(&session->plan);
     free(session->device_names);
     free(session->rank_names);

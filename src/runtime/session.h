@@ -12,7 +12,7 @@
 #include "runtime/transport.h"
 
 /* Two builds talk only when these agree. */
-enum { HOP_PROTOCOL = 3 };
+enum { HOP_PROTOCOL = 4 };
 
 /* Tags of the control channel. */
 enum hop_tag {
@@ -27,6 +27,7 @@ enum hop_tag {
     HOP_TAG_REPORT,   /* rank -> 0: doubles of one pass */
     HOP_TAG_UPDATE,   /* 0 -> rank: struct hop_update */
     HOP_TAG_SCORES,   /* rank -> 0: floats */
+    HOP_TAG_PICKED,   /* rank -> 0: int32 tokens of a pass that decodes */
     HOP_TAG_STATE,    /* both ways: floats */
     HOP_TAG_TIMELINE  /* rank -> 0: events */
 };
@@ -37,6 +38,7 @@ enum { HOP_CLOCK_READINGS = 5 };
 enum hop_command {
     HOP_COMMAND_TRAIN,
     HOP_COMMAND_EVALUATE,
+    HOP_COMMAND_DECODE,
     HOP_COMMAND_GET_STATE,
     HOP_COMMAND_END
 };
@@ -57,13 +59,15 @@ struct hop_session {
     struct hop_batch_limits *part_limits; /* (plan parts) */
     struct hop_batch *batches;            /* (batch_count) */
     int32_t batch_count;
+    int32_t *past, *place; /* (batch_count, limits.sequences): see struct hop_places */
 };
 
 /* The setup object:
  * {"protocol", "model": config, "lora": {rank, alpha, targets: [name]}, "dtype", "limits": [s, t,
  * l], "part_limits": [[s, t, l]], "seed", "epsilon", "weight_decay", "timeout", "trace_steps",
  * "micro_batches", "devices":
- * [{"name", "rank", "backend", "bp", "threads", "peers", "machine", "emulate"}], "window", "plan":
+ * [{"name", "rank", "backend", "bp", "threads", "peers", "machine", "emulate"}], "window", "cache",
+ * "cache_sequences", "plan":
  * {...}, "emulation": {"time_scale", "cost": {...}} where a device is emulated, "files":
  * {"directory", "share", "fingerprints": ["hex", ...]}} Takes a reference to setup. Weights and
  * executor come later. */

@@ -205,6 +205,7 @@ hop_status hop_coordinator_save_adapter(struct hop_coordinator *c, struct hop_er
 {
     char *path = NULL;
     HOP_TRY(hop_coordinator_gather(c, err));
+    HOP_TRY(hop_coordinator_take_best(c, err));
     HOP_TRY(hop_coordinator_path(c, "adapter", &path, err));
     const hop_status status =
         hop_adapter_save(path, &c->lora, &c->state.parameters, c->job.model, err);

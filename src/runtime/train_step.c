@@ -311,8 +311,13 @@ hop_status hop_coordinator_own_pass(struct hop_coordinator *c,
                                     const struct hop_command_message *message,
                                     struct hop_pass *pass, struct hop_error *err)
 {
-    const hop_status status = hop_executor_run(c->session.executor, message->schedule,
-                                               message->step, c->session.batches, pass, err);
+    const struct hop_session *const session = &c->session;
+    const struct hop_places places = {.past = session->past, .place = session->place};
+    const hop_status status = message->kind == HOP_COMMAND_DECODE
+                                  ? hop_executor_decode(session->executor, message->schedule,
+                                                        session->batches, &places, pass, err)
+                                  : hop_executor_run(session->executor, message->schedule,
+                                                     message->step, session->batches, pass, err);
     if (status == HOP_OK || status == HOP_PEER)
         return status;
     return hop_wrap(err, "device %s", hop_session_device_name(&c->session));

@@ -146,6 +146,23 @@ static hop_status evaluate(struct worker *worker, const struct hop_command_messa
                     n * sizeof(float), err);
 }
 
+static hop_status decode(struct worker *worker, const struct hop_command_message *message,
+                         struct hop_error *err)
+{
+    struct hop_session *const session = worker->session;
+    const struct hop_places places = {.past = session->past, .place = session->place};
+    struct hop_pass pass;
+    if (session->config.cache == 0)
+        return hop_fail(err, HOP_PEER, "a command to decode, but no cache was agreed");
+    HOP_TRY(hop_executor_decode(session->executor, message->schedule, session->batches, &places,
+                                &pass, err));
+    if (pass.losses == 0)
+        return HOP_OK;
+    const size_t n = (size_t)message->batches * (size_t)session->config.limits.sequences;
+    return hop_send(session->transport, HOP_CHANNEL_CONTROL, 0, HOP_TAG_PICKED, pass.picked,
+                    n * sizeof *pass.picked, err);
+}
+
 static hop_status send_timeline(struct worker *worker, struct hop_error *err)
 {
     const struct hop_timeline *const timeline = hop_executor_timeline(worker->session->executor);
@@ -161,6 +178,8 @@ static hop_status obey(struct worker *worker, const struct hop_command_message *
         return train(worker, message, err);
     case HOP_COMMAND_EVALUATE:
         return evaluate(worker, message, err);
+    case HOP_COMMAND_DECODE:
+        return decode(worker, message, err);
     case HOP_COMMAND_GET_STATE:
         return send_state(worker, err);
     case HOP_COMMAND_END:

@@ -7,8 +7,13 @@
 
 const char *const hop_objective_names[] = {"simulated", "formula", NULL};
 
+/* Ours, then those it is compared with, then the yardstick. */
 const struct hop_strategy *const hop_strategies[] = {
-    &hop_strategy_hybridop, &hop_strategy_frozen, &hop_strategy_gpipe, &hop_strategy_single, NULL};
+    &hop_strategy_hybridop,    &hop_strategy_frozen,   &hop_strategy_gpipe,
+    &hop_strategy_pipedream,   &hop_strategy_chimera,  &hop_strategy_hdp,
+    &hop_strategy_dapple,      &hop_strategy_asteroid, &hop_strategy_accpar,
+    &hop_strategy_accpar_full, &hop_strategy_single,   NULL,
+};
 
 enum { STRATEGIES = sizeof hop_strategies / sizeof *hop_strategies - 1 };
 

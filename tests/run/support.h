@@ -88,6 +88,9 @@ struct model {
 };
 /* A LLaMA with random weights; zeros become 4 blocks, hidden 32, vocabulary 64, one file. */
 const char *write_model(const char *name, struct model model);
+/* tokenizer.json in a folder of the scratch folder: the printable ASCII characters, space and line
+ * break, one token each, 102 with the special ones. */
+void write_ascii_tokenizer(const char *folder);
 /* Rows of tokens, each with labels on its last third. */
 const char *write_rows(const char *name, int count, int shortest, int longest, int vocabulary);
 /* A device for each letter: N is BP-free (npu0, npu1, ...), B BP-capable (gpu0, ...). `extra` are

@@ -125,6 +125,29 @@ const char *write_model(const char *name, struct model model)
     return scratch("%s", name);
 }
 
+void write_ascii_tokenizer(const char *folder)
+{
+    json_t *const vocabulary = json_object();
+    const char *const special[] = {"<unk>", "<s>", "</s>"};
+    for (int i = 0; i < 3; i++)
+        json_object_set_new(vocabulary, special[i], json_integer(i));
+    for (int c = '!'; c <= '~'; c++)
+        json_object_set_new(vocabulary, text("%c", c), json_integer(3 + c - '!'));
+    json_object_set_new(vocabulary, "\u0120", json_integer(100)); /* space */
+    json_object_set_new(vocabulary, "\u010A", json_integer(101)); /* newline */
+    json_t *const added = json_array();
+    for (int i = 0; i < 3; i++)
+        json_array_append_new(added, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", i,
+                                               "content", special[i], "special", 1, "single_word",
+                                               0, "lstrip", 0, "rstrip", 0, "normalized", 0));
+    json_t *const object = keep_json(json_pack(
+        "{s:s, s:o, s:n, s:{s:s, s:b, s:b, s:b}, s:n, s:{s:s}, s:{s:s, s:o, s:[]}}", "version",
+        "1.0", "added_tokens", added, "normalizer", "pre_tokenizer", "type", "ByteLevel",
+        "add_prefix_space", 0, "trim_offsets", 1, "use_regex", 1, "post_processor", "decoder",
+        "type", "ByteLevel", "model", "type", "BPE", "vocab", vocabulary, "merges"));
+    write_text(text("%s/tokenizer.json", folder), "%s", dump_json(object));
+}
+
 /* Rows */
 
 /* A small generator of its own, so that what is tested does not choose its inputs. */

@@ -8,35 +8,11 @@
 
 static const char *model, *job, *cluster;
 
-/* A tokenizer that knows the printable ASCII characters, one token each. */
-static void write_tokenizer(const char *folder)
-{
-    json_t *const vocabulary = json_object();
-    const char *const special[] = {"<unk>", "<s>", "</s>"};
-    for (int i = 0; i < 3; i++)
-        json_object_set_new(vocabulary, special[i], json_integer(i));
-    for (int c = '!'; c <= '~'; c++)
-        json_object_set_new(vocabulary, text("%c", c), json_integer(3 + c - '!'));
-    json_object_set_new(vocabulary, "\u0120", json_integer(100)); /* space */
-    json_object_set_new(vocabulary, "\u010A", json_integer(101)); /* newline */
-    json_t *const added = json_array();
-    for (int i = 0; i < 3; i++)
-        json_array_append_new(added, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", i,
-                                               "content", special[i], "special", 1, "single_word",
-                                               0, "lstrip", 0, "rstrip", 0, "normalized", 0));
-    json_t *const object = keep_json(json_pack(
-        "{s:s, s:o, s:n, s:{s:s, s:b, s:b, s:b}, s:n, s:{s:s}, s:{s:s, s:o, s:[]}}", "version",
-        "1.0", "added_tokens", added, "normalizer", "pre_tokenizer", "type", "ByteLevel",
-        "add_prefix_space", 0, "trim_offsets", 1, "use_regex", 1, "post_processor", "decoder",
-        "type", "ByteLevel", "model", "type", "BPE", "vocab", vocabulary, "merges"));
-    write_text(text("%s/tokenizer.json", folder), "%s", dump_json(object));
-}
-
 static int set_up(void **state)
 {
     (void)state;
     model = write_model("model", (struct model){.vocabulary = 102});
-    write_tokenizer("model");
+    write_ascii_tokenizer("model");
     job = write_job("job.yaml", model, "unset", NULL);
     cluster = text("cluster=%s", write_cluster("NB", 1, NULL));
     return 0;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/bound.h"
 #include "schedule/lists.h"
 #include "schedule/price.h"
 #include "schedule/reduction.h"
@@ -1165,6 +1166,43 @@ static void single_mutations_are_named(void **state)
     assert_true(reduces > 100);
 }
 
+/* Whatever is in the lists, they are played or refused in one line. */
+static void garbage_is_refused_or_played(void **state)
+{
+    (void)state;
+    uint64_t random = 0x7a7a;
+    int32_t refused = 0, played = 0;
+    for (int32_t n = 0; n < LAYOUTS; n++) {
+        struct layout l = random_layout(&random, n % 2);
+        struct hop_schedule *const schedule =
+            &l.schedules[support_between(&random, 0, l.count - 1)];
+        struct hop_task_list *const list =
+            &schedule->lists[support_between(&random, 0, l.plan.devices - 1)];
+        for (int32_t change = 0; change < 2 && list->count; change++) {
+            struct hop_task *const task =
+                &list->tasks[support_between(&random, 0, list->count - 1)];
+            int32_t *const fields[] = {&task->part, &task->micro_batch, &task->reduction};
+            if (support_between(&random, 0, 2))
+                *fields[support_between(&random, 0, 2)] = support_between(&random, -1, 4);
+            else
+                task->kind = (enum hop_task_kind)support_between(&random, -1, HOP_TASK_KINDS);
+        }
+        const struct hop_simulation_options options = {.window = n % 3, .record = true};
+        struct hop_simulation s = {0};
+        struct hop_error err = {0}, rule = {0};
+        const hop_status status = hop_simulate(&l.plan, schedule, &l.cost, &options, &s, &err);
+        const hop_status checked = hop_schedule_check(&l.plan, schedule, 4, &rule);
+        assert_true(status == HOP_OK || status == HOP_INPUT);
+        assert_true(checked == HOP_OK || checked == HOP_INPUT);
+        assert_null(strchr(err.message, '\n'));
+        refused += status != HOP_OK;
+        played += status == HOP_OK;
+        hop_simulation_free(&s);
+        free_layout(&l);
+    }
+    assert_true(refused > LAYOUTS / 4 && played > LAYOUTS / 20);
+}
+
 static void misplaced_tasks_are_named(void **state)
 {
     (void)state;
@@ -1212,6 +1250,48 @@ static void greedy_order_is_for_lines(void **state)
     assert_false(hop_plan_is_line(&plan));
     assert_message(hop_schedule_greedy(&plan, &cost, 2, 0, &schedule, &err), &err, HOP_UNSUPPORTED,
                    "schedule: the greedy order is for one pipeline");
+    struct hop_plan_times times;
+    assert_message(hop_plan_times_create(&plan, &cost, &times, &err), &err, HOP_UNSUPPORTED,
+                   "schedule: the greedy order is for one pipeline");
+    hop_cost_free(&cost);
+}
+
+/* A pipeline keeps no more than it handles; replicas hold whole weights and their samples'
+ * activations, and share the device's memory with the part of another stage. */
+static void prices_follow_shares(void **state)
+{
+    (void)state;
+    struct hop_part parts[] = {
+        {.pipeline = 0, .stage = 0, .lo = 0, .hi = 1, .sample_hi = 0.25, .micro_hi = 0.75},
+        {.pipeline = 0, .stage = 0, .lo = 0, .hi = 1, .sample_lo = 0.25, .micro_hi = 0.75},
+        {.pipeline = 0, .stage = 1, .lo = 1, .hi = 2, .micro_hi = 0.75},
+        {.pipeline = 1, .stage = 0, .lo = 0, .hi = 1, .micro_lo = 0.75},
+        {.pipeline = 1, .stage = 1, .lo = 1, .hi = 2, .micro_lo = 0.75}};
+    struct hop_plan plan = plan_of(parts, 5, 2, 4);
+    struct hop_cost_table cost = support_cost(&plan);
+    struct hop_error err = {0};
+    for (int32_t d = 0; d < 5; d++)
+        for (int32_t b = 0; b < 2; b++) {
+            cost.devices[d].state_bytes[b] = 100;
+            cost.devices[d].activation_bytes[b] = 8;
+            cost.devices[d].fixed_bytes = 5;
+        }
+    parts[4].device = 0;
+    assert_ok(hop_plan_check(&plan, &err), &err);
+    assert_ok(hop_plan_price(&plan, &cost, 1, &err), &err);
+    const int32_t kept[] = {3, 3, 1, 1, 1};
+    const double bytes[] = {105 + 3 * 2, 105 + 3 * 6, 113, 113, 113};
+    for (int32_t p = 0; p < 5; p++) {
+        assert_int_equal(parts[p].in_flight, kept[p]);
+        assert_true(parts[p].memory_bytes == bytes[p]);
+    }
+    assert_true(parts[0].forward_seconds == 0.25 && parts[1].forward_seconds == 0.75);
+    cost.devices[0].memory = 5 + 100 + 2 + 100 + 8 + 3;
+    assert_ok(hop_plan_price(&plan, &cost, 1, &err), &err);
+    assert_true(parts[0].in_flight == 2 && parts[4].in_flight == 1);
+    cost.devices[0].memory = 5 + 100 + 2 + 100 + 8 - 1;
+    assert_message(hop_plan_price(&plan, &cost, 1, &err), &err, HOP_INFEASIBLE,
+                   "plan: d0 cannot hold blocks [0, 1)");
     hop_cost_free(&cost);
 }
 
@@ -1303,8 +1383,10 @@ int main(void)
         cmocka_unit_test(work_does_not_depend_on_the_order),
         cmocka_unit_test(verdict_agrees_with_play),
         cmocka_unit_test(single_mutations_are_named),
+        cmocka_unit_test(garbage_is_refused_or_played),
         cmocka_unit_test(misplaced_tasks_are_named),
         cmocka_unit_test(greedy_order_is_for_lines),
+        cmocka_unit_test(prices_follow_shares),
         cmocka_unit_test(layouts_survive_files),
         cmocka_unit_test(reductions_survive_messages),
     };

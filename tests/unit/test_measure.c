@@ -284,8 +284,9 @@ static void what_does_not_fit(void **state)
 
 /* The cost model on the fitted profile, against the times themselves */
 
-/* The largest error over the micro-batch sizes. */
-static double prediction_error(const char *what, const struct hop_measure_request *request)
+/* The largest error over the micro-batch sizes; *spread: the largest one of equal calls. */
+static double prediction_error(const char *what, const struct hop_measure_request *request,
+                               double *spread)
 {
     struct hop_error err = {0};
     struct hop_measurement m;
@@ -308,19 +309,35 @@ static double prediction_error(const char *what, const struct hop_measure_reques
                       what, m.request.rows[r], m.request.tokens, 1e3 * block->forward.seconds,
                       100 * forward, 1e3 * block->backward.seconds, 100 * backward);
         worst = fmax(worst, fmax(fabs(forward), fabs(backward)));
+        *spread = fmax(*spread, fmax(block->forward.spread, block->backward.spread));
         hop_cost_free(&cost);
     }
     return worst;
 }
 
-/* Other programs slow down some of the points and not others: the best of a few tries counts. */
+/* Other programs slow down some of the points and not others: the best of a few tries counts. Where
+ * equal calls took different times in every one of them, there was nothing to predict. */
 static void check_prediction(const char *what, const struct hop_measure_request *request)
 {
-    double best = INFINITY;
-    for (int i = 0; i < 5 && best > 0.3; i++)
-        best = fmin(best, prediction_error(what, request));
-    if (best > 0.3)
-        fail_msg("%s: the cost model is off by %.0f %%", what, 100 * best);
+#ifdef __SANITIZE_ADDRESS__
+    print_message("skip: times of a sanitizer build say nothing\n");
+    skip();
+#endif
+    double best = INFINITY, steadiest = INFINITY;
+    for (int i = 0; i < 5 && best > 0.3; i++) {
+        double spread = 0;
+        best = fmin(best, prediction_error(what, request, &spread));
+        steadiest = fmin(steadiest, spread);
+    }
+    if (best <= 0.3)
+        return;
+    if (steadiest > 0.15) {
+        print_message("skip: equal calls took times that differ by %.0f %% and more; let nothing "
+                      "else run meanwhile\n",
+                      100 * steadiest);
+        skip();
+    }
+    fail_msg("%s: the cost model is off by %.0f %%", what, 100 * best);
 }
 
 static void predicts_the_bundled_model(void **state)

@@ -137,8 +137,8 @@ static void trace_is_json_with_rows(void **state)
     struct hop_timeline timeline = {0};
     struct hop_error err = {0};
     const struct hop_event events[] = {
-        {0, 3, {HOP_PROBE, 0, 1, 0, 2}, 0.5, 0.75},
-        {1, 3, {HOP_STEP, 1, -1, 0, 0}, 0.75, 0.7500015},
+        {0, 3, {HOP_PROBE, 0, 1, 0, 2, 0}, 0.5, 0.75},
+        {1, 3, {HOP_STEP, 1, -1, 0, 0, 0}, 0.75, 0.7500015},
     };
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(hop_timeline_add(&timeline, &events[i], &err), HOP_OK);

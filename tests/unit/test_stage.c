@@ -819,6 +819,141 @@ static void test_decode(void **state)
     hop_weights_free(t.weights);
 }
 
+/* Calls of a decoding: each row continues sequence `place` with n tokens after past, of the batch's
+ * tokens from `from` on. Place 1 is taken a second time by another sequence. */
+struct continuation {
+    int32_t place, from, past, n;
+};
+static const struct continuation calls[][3] = {
+    {{1, 0, 0, 5}, {0, 9, 0, 3}, {2, 13, 0, 6}},
+    {{2, 19, 6, 1}, {1, 5, 5, 1}},
+    {{0, 12, 3, 1}, {1, 14, 0, 7}, {2, 20, 7, 2}},
+    {{1, 21, 7, 1}},
+};
+
+/* The call over both stages; row s of logits is that of its s-th sequence. */
+static int32_t continue_both(struct support_stage *stages, const struct tiny *t,
+                             const struct continuation *rows, float *logits)
+{
+    struct hop_error err = {0};
+    int32_t ids[32], offset[4] = {0}, past[3], place[3], count = 0;
+    float hidden[32 * 64];
+    for (; count < 3 && rows[count].n > 0; count++) {
+        memcpy(ids + offset[count], t->b.ids + rows[count].from,
+               (size_t)rows[count].n * sizeof *ids);
+        offset[count + 1] = offset[count] + rows[count].n;
+        past[count] = rows[count].past;
+        place[count] = rows[count].place;
+    }
+    const struct hop_continuation call = {.sequences = count,
+                                          .tokens = offset[count],
+                                          .ids = ids,
+                                          .offset = offset,
+                                          .past = past,
+                                          .place = place};
+    assert_ok(hop_stage_continue(stages[0].stage, &call, NULL, hidden, NULL, &err));
+    assert_ok(hop_stage_continue(stages[1].stage, &call, hidden, NULL, logits, &err));
+    return count;
+}
+
+/* Several sequences over two stages are each what one stage makes of it alone. */
+static void continue_case(const struct tiny *t, const struct hop_ops *ops, enum hop_dtype dtype,
+                          double tolerance)
+{
+    struct hop_error err = {0};
+    struct support_stage stages[2], alone;
+    float logits[3 * 64], expected[64];
+    const size_t vocabulary = (size_t)t->model.vocabulary;
+    for (int k = 0; k < 3; k++) {
+        struct hop_stage_config config =
+            tiny_config(t, k == 1 ? 1 : 0, k == 0 ? 1 : 3, HOP_GRADIENT_NONE);
+        config.dtype = dtype;
+        config.cache = 16;
+        config.cache_sequences = 3;
+        support_stage_open(k < 2 ? &stages[k] : &alone, ops, t->weights, &config);
+        support_random_adapters(k < 2 ? &stages[k] : &alone, 1, 0.2f);
+    }
+    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) {
+        const int32_t n = continue_both(stages, t, calls[c], logits);
+        for (int32_t s = 0; s < n; s++) {
+            const struct continuation *const row = &calls[c][s];
+            assert_ok(hop_stage_decode(alone.stage, t->b.ids + row->from - row->past,
+                                       row->past + row->n, 0, expected, &err));
+            assert_true(support_error(logits + (size_t)s * vocabulary, expected, vocabulary) <
+                        tolerance);
+        }
+    }
+    const int32_t offset[] = {0, 2}, past = 15, place = 0, beyond = 3, none = 0;
+    struct hop_continuation call = {.sequences = 1,
+                                    .tokens = 2,
+                                    .ids = t->b.ids,
+                                    .offset = offset,
+                                    .past = &past,
+                                    .place = &place};
+    float hidden[2 * 64];
+    assert_fails(hop_stage_continue(stages[0].stage, &call, NULL, hidden, NULL, &err), HOP_INPUT,
+                 "16");
+    call.past = &none;
+    call.place = &beyond;
+    assert_fails(hop_stage_continue(stages[0].stage, &call, NULL, hidden, NULL, &err), HOP_INTERNAL,
+                 "cache of 3");
+    for (int k = 0; k < 2; k++)
+        support_stage_close(&stages[k]);
+    support_stage_close(&alone);
+}
+
+static void test_continue(void **state)
+{
+    (void)state;
+    static struct tiny t;
+    tiny_open(&t, false);
+    assert_true(t.model.hidden <= 64 && t.model.vocabulary <= 64);
+    for (int i = 0; i < backend_count; i++) {
+        continue_case(&t, backends[i], HOP_F32, 1e-5);
+        continue_case(&t, backends[i], HOP_BF16, 2e-2);
+    }
+    hop_weights_free(t.weights);
+}
+
+/* A sequence beyond the original context turns by its own length, the others by theirs. */
+static void test_continue_dynamic(void **state)
+{
+    (void)state;
+    static struct tiny t;
+    struct hop_model_config model = support_tiny_config();
+    model.rope_scaling = HOP_ROPE_DYNAMIC;
+    model.rope_factor = 4;
+    model.rope_original = model.max_positions = 5;
+    tiny_open_as(&t, &model);
+    struct hop_error err = {0};
+    struct support_stage s, alone;
+    struct hop_stage_config config = tiny_config(&t, 0, 3, HOP_GRADIENT_NONE);
+    config.cache = 16;
+    config.cache_sequences = 2;
+    const int32_t offset[] = {0, 4, 12}, past[] = {0, 0}, place[] = {1, 0};
+    const struct hop_continuation call = {.sequences = 2,
+                                          .tokens = 12,
+                                          .ids = t.b.ids,
+                                          .offset = offset,
+                                          .past = past,
+                                          .place = place};
+    float logits[2 * 64], expected[64];
+    for (int i = 0; i < backend_count; i++) {
+        support_stage_open(&s, backends[i], t.weights, &config);
+        support_stage_open(&alone, backends[i], t.weights, &config);
+        assert_ok(hop_stage_continue(s.stage, &call, NULL, NULL, logits, &err));
+        for (int q = 0; q < 2; q++) {
+            assert_ok(hop_stage_decode(alone.stage, t.b.ids + offset[q], offset[q + 1] - offset[q],
+                                       0, expected, &err));
+            assert_true(support_error(logits + (size_t)q * (size_t)t.model.vocabulary, expected,
+                                      (size_t)t.model.vocabulary) < 1e-5);
+        }
+        support_stage_close(&s);
+        support_stage_close(&alone);
+    }
+    hop_weights_free(t.weights);
+}
+
 static size_t heap_bytes(void)
 {
     const struct mallinfo2 info = mallinfo2();
@@ -1021,6 +1156,8 @@ int main(void)
         cmocka_unit_test(test_probe_derivative),
         cmocka_unit_test(test_probes),
         cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_continue),
+        cmocka_unit_test(test_continue_dynamic),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_forward_only),
         cmocka_unit_test(test_device_memory),

@@ -405,6 +405,7 @@ static void unknown_names_get_a_hint(void **state)
     assert_int_equal(hop_strategy_find("zzzz", &system, &err), HOP_INPUT);
     assert_string_equal(err.message,
                         "strategy: there is no 'zzzz'; choose one of hybridop, frozen, gpipe, "
+                        "pipedream-flush, chimera, hdp, dapple, asteroid, accpar, accpar-full, "
                         "single");
     assert_null(system);
 }
