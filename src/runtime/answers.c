@@ -63,6 +63,7 @@ hop_status hop_answers_create(struct hop_coordinator *c, struct hop_error *err)
     HOP_TRY(hop_calloc(&answers->count, c->eval->count, sizeof(int32_t), err));
     HOP_TRY(hop_calloc(&answers->seats, (size_t)seats(c), sizeof *answers->seats, err));
     HOP_TRY(hop_calloc(&answers->picked, picks, sizeof(int32_t), err));
+    HOP_TRY(hop_calloc(&answers->received, picks, sizeof(int32_t), err));
     HOP_TRY(hop_calloc(&answers->effects, vocabulary, sizeof *answers->effects, err));
     for (int32_t id = 0; id < c->model.vocabulary; id++)
         answers->effects[id] = (unsigned char)effect_of(c, id);
@@ -75,6 +76,7 @@ void hop_answers_free(struct hop_answers *answers)
     free(answers->count);
     free(answers->seats);
     free(answers->picked);
+    free(answers->received);
     free(answers->effects);
 }
 
@@ -98,6 +100,27 @@ static void add_sequence(struct hop_coordinator *c, int32_t m, int32_t seat, siz
     batch->offset[++batch->sequences] = batch->tokens;
 }
 
+/* Do parts share the sequences of a micro-batch? Then each must keep its place in it, where the
+ * part has its cache. */
+static bool is_shared(const struct hop_coordinator *c)
+{
+    for (int32_t p = 0; p < c->plan.part_count; p++)
+        if (c->plan.parts[p].sample_lo > 0 || c->plan.parts[p].sample_hi < 1)
+            return true;
+    return false;
+}
+
+/* One token in an empty seat; what follows it is not wanted. */
+static void add_filler(struct hop_coordinator *c, int32_t m, int32_t seat)
+{
+    struct hop_batch *const batch = &c->session.batches[m];
+    const size_t at = (size_t)m * (size_t)c->session.config.limits.sequences;
+    c->session.past[at + (size_t)batch->sequences] = 0;
+    c->session.place[at + (size_t)batch->sequences] = seat;
+    batch->ids[batch->tokens++] = c->eval->examples[0].ids[0];
+    batch->offset[++batch->sequences] = batch->tokens;
+}
+
 static void pack_batch(struct hop_coordinator *c, int32_t m)
 {
     struct hop_answers *const answers = &c->free_answers;
@@ -112,7 +135,17 @@ static void pack_batch(struct hop_coordinator *c, int32_t m)
             answers->seats[seat] = (int64_t)answers->next++;
         if (answers->seats[seat] >= 0)
             add_sequence(c, m, seat, (size_t)answers->seats[seat]);
+        else if (is_shared(c))
+            add_filler(c, m, seat);
     }
+}
+
+static bool is_taken(const struct hop_coordinator *c, int32_t m)
+{
+    for (int32_t s = 0; s < seats_of_batch(c); s++)
+        if (c->free_answers.seats[m * seats_of_batch(c) + s] >= 0)
+            return true;
+    return false;
 }
 
 /* False when every answer is complete. */
@@ -121,30 +154,21 @@ static bool pack(struct hop_coordinator *c)
     bool any = false;
     for (int32_t m = 0; m < hop_job_answer_batches(&c->job); m++) {
         pack_batch(c, m);
-        any = any || c->session.batches[m].sequences > 0;
+        any = any || is_taken(c, m);
     }
     return any;
 }
 
-static hop_status run(struct hop_coordinator *c, const int32_t **picked, struct hop_error *err)
+static hop_status run(struct hop_coordinator *c, struct hop_error *err)
 {
-    const int head = hop_coordinator_head_rank(c);
     const struct hop_command_message message = {.kind = HOP_COMMAND_DECODE,
                                                 .schedule = c->schedules.decode,
                                                 .batches = hop_job_answer_batches(&c->job)};
-    const size_t n = (size_t)message.batches * (size_t)c->session.config.limits.sequences;
+    struct hop_pass pass = {0};
     HOP_TRY(hop_coordinator_command(c, &message, err));
-    if (c->session.executor) {
-        struct hop_pass pass;
+    if (c->session.executor)
         HOP_TRY(hop_coordinator_own_pass(c, &message, &pass, err));
-        *picked = pass.picked;
-    }
-    if (head != 0) {
-        HOP_TRY(hop_receive(c->transport, HOP_CHANNEL_CONTROL, head, HOP_TAG_PICKED,
-                            c->free_answers.picked, n * sizeof(int32_t), "the tokens of answers",
-                            err));
-        *picked = c->free_answers.picked;
-    }
+    HOP_TRY(hop_coordinator_gather_picks(c, message.batches, pass.picked, err));
     return hop_coordinator_await_sends(c, err);
 }
 
@@ -168,7 +192,9 @@ static hop_status take(struct hop_coordinator *c, const int32_t *picked, struct 
             if (picked[at] < 0 || picked[at] >= c->model.vocabulary)
                 return hop_fail(err, HOP_PEER, "token %d of an answer is beyond the vocabulary",
                                 picked[at]);
-            take_token(&c->free_answers, &c->free_answers.seats[c->session.place[at]], picked[at]);
+            int64_t *const seat = &c->free_answers.seats[c->session.place[at]];
+            if (*seat >= 0)
+                take_token(&c->free_answers, seat, picked[at]);
         }
     return HOP_OK;
 }
@@ -181,9 +207,8 @@ static hop_status decode(struct hop_coordinator *c, struct hop_error *err)
     for (int32_t seat = 0; seat < seats(c); seat++)
         answers->seats[seat] = -1;
     while (pack(c)) {
-        const int32_t *picked = NULL;
-        HOP_TRY(run(c, &picked, err));
-        HOP_TRY(take(c, picked, err));
+        HOP_TRY(run(c, err));
+        HOP_TRY(take(c, answers->picked, err));
     }
     return HOP_OK;
 }

@@ -51,7 +51,8 @@ struct hop_answers {
     int32_t *count;         /* (eval rows): tokens so far */
     int64_t *seats;         /* (sequences at once): the row that is answered there, -1: none */
     size_t next;            /* row that takes the next free seat */
-    int32_t *picked;        /* (micro-batches, limits.sequences): tokens from the head */
+    int32_t *picked;        /* (micro-batches, limits.sequences): tokens from the heads */
+    int32_t *received;      /* the same, from one device */
     unsigned char *effects; /* (vocabulary): whether a token ends an answer */
 };
 
@@ -152,6 +153,10 @@ hop_status hop_coordinator_gather_scores(struct hop_coordinator *c, int32_t batc
                                          const float *own, const float **scores,
                                          struct hop_error *err);
 
+/* The same of a pass that decodes: into free_answers.picked. */
+hop_status hop_coordinator_gather_picks(struct hop_coordinator *c, int32_t batches,
+                                        const int32_t *own, struct hop_error *err);
+
 /* train_step.c: one mini-batch. */
 /* This rank's own share of a pass, where it plays a device. */
 hop_status hop_coordinator_own_pass(struct hop_coordinator *c,
@@ -163,8 +168,6 @@ hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err
 hop_status hop_coordinator_evaluate(struct hop_coordinator *c, struct hop_evaluation *out,
                                     struct hop_error *err);
 
-/* Rank of the device with the head. */
-int hop_coordinator_head_rank(const struct hop_coordinator *c);
 /* Waits until every rank has taken the last command. */
 hop_status hop_coordinator_await_sends(struct hop_coordinator *c, struct hop_error *err);
 

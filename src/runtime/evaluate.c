@@ -21,11 +21,6 @@ static int32_t pack(struct hop_coordinator *c, size_t first, size_t n)
     return batches;
 }
 
-int hop_coordinator_head_rank(const struct hop_coordinator *c)
-{
-    return c->ranks.rank_of[c->plan.parts[hop_plan_head(&c->plan, 0)].device];
-}
-
 hop_status hop_coordinator_await_sends(struct hop_coordinator *c, struct hop_error *err)
 {
     for (int r = 1; r < c->ranks.count; r++)

@@ -62,7 +62,7 @@ struct hop_pass {
     const float *scores;      /* evaluation with a head: label log-probabilities, (micro_batches,
                                  limits.labels), those of the rows that heads of this device handle
                                  at their places */
-    const int32_t *picked;    /* decoding with the head: the likeliest next token of each sequence,
+    const int32_t *picked;    /* decoding with a head: the likeliest next token of each sequence,
                                  (micro_batches, limits.sequences) */
 };
 
@@ -79,8 +79,8 @@ struct hop_places {
     const int32_t *past, *place;
 };
 
-/* Runs schedule `index`, one of evaluation, on the next tokens of sequences in the caches, on a
- * plan that is a line. A micro-batch may be empty. Logits that are not finite are HOP_NUMERIC. */
+/* Runs schedule `index`, one of evaluation, on the next tokens of sequences in the caches,
+ * A micro-batch may be empty. Logits that are not finite are HOP_NUMERIC. */
 hop_status hop_executor_decode(struct hop_executor *executor, int32_t index,
                                const struct hop_batch *batches, const struct hop_places *places,
                                struct hop_pass *pass, struct hop_error *err);

@@ -121,12 +121,20 @@ static hop_status create_results(struct hop_executor *executor, struct hop_error
     return hop_calloc(&executor->scores, rows * labels, sizeof(float), err);
 }
 
-/* What the head picks from. */
+static bool has_head(const struct hop_executor *executor)
+{
+    for (int32_t p = 0; p < executor->part_count; p++)
+        if (executor->parts[p].head)
+            return true;
+    return false;
+}
+
+/* What a head picks from. */
 static hop_status create_picks(struct hop_executor *executor, struct hop_error *err)
 {
     const struct hop_executor_config *const config = &executor->config;
     const size_t sequences = (size_t)config->limits.sequences;
-    if (config->cache == 0 || executor->part_of[hop_plan_head(executor->plan, 0)] < 0)
+    if (config->cache == 0 || !has_head(executor))
         return HOP_OK;
     HOP_TRY(hop_calloc(&executor->logits, sequences * (size_t)config->model.vocabulary,
                        sizeof(float), err));

@@ -83,13 +83,17 @@ static hop_status pick(struct hop_executor *executor, int32_t sequences, int32_t
     return HOP_OK;
 }
 
+/* Places and picks of a micro-batch stand together, whichever parts decode its sequences. */
 static hop_status run_decode(struct hop_executor_pass *pass, const struct hop_task *task,
                              struct hop_executor_part *part, const void *input, void *output,
                              struct hop_error *err)
 {
     struct hop_executor *const executor = pass->executor;
-    const struct hop_batch *const batch = &pass->batches[task->micro_batch];
-    const size_t at = (size_t)task->micro_batch * (size_t)executor->config.limits.sequences;
+    const struct hop_batch *const batch = batch_of(pass, task);
+    const struct hop_range rows = hop_part_rows(&executor->plan->parts[task->part],
+                                                pass->batches[task->micro_batch].sequences);
+    const size_t at =
+        (size_t)task->micro_batch * (size_t)executor->config.limits.sequences + (size_t)rows.lo;
     const struct hop_continuation call = {.sequences = batch->sequences,
                                           .tokens = batch->tokens,
                                           .ids = batch->ids,
@@ -99,7 +103,7 @@ static hop_status run_decode(struct hop_executor_pass *pass, const struct hop_ta
     if (batch->sequences == 0)
         return HOP_OK;
     HOP_TRY(hop_stage_continue(part->stage, &call, input, output, executor->logits, err));
-    return output ? HOP_OK : pick(executor, batch->sequences, executor->picked + at, err);
+    return part->head ? pick(executor, batch->sequences, executor->picked + at, err) : HOP_OK;
 }
 
 static hop_status run_forward(struct hop_executor_pass *pass, const struct hop_task *task,
@@ -112,6 +116,8 @@ static hop_status run_forward(struct hop_executor_pass *pass, const struct hop_t
     const struct hop_batch *const batch = batch_of(pass, task);
     const bool keep = pass->route->schedule.training &&
                       executor->plan->parts[task->part].gradient == HOP_GRADIENT_BACKPROP;
+    if (pass->places)
+        return run_decode(pass, task, part, input, output, err);
     if (batch->tokens == 0)
         return HOP_OK;
     const int32_t slot = keep ? take_slot(part, task->micro_batch) : -1;

@@ -156,15 +156,24 @@ static hop_status make_schedules(struct hop_coordinator *c, struct hop_error *er
     return add_evaluation(c, hop_job_answer_batches(&c->job), &set->decode, err);
 }
 
-/* The cache of a sequence is with one part a stage. */
+static bool has_shards(const struct hop_plan *plan)
+{
+    for (int32_t p = 0; p < plan->part_count; p++)
+        if (hop_plan_shards(plan, p) > 1)
+            return true;
+    return false;
+}
+
+/* A shard has no cache of keys and values. */
 static hop_status check_answers(const struct hop_coordinator *c, struct hop_error *err)
 {
-    if (!c->eval || hop_job_answer_tokens(&c->job) == 0 || hop_plan_is_line(&c->plan))
+    if (!c->eval || hop_job_answer_tokens(&c->job) == 0 || !has_shards(&c->plan))
         return HOP_OK;
-    return hop_fail(err, HOP_UNSUPPORTED,
-                    "data.eval_max_tokens: answers are decoded by plans of one pipeline with whole "
-                    "stages, not by this plan of %s; set it to 0 to evaluate the loss only",
-                    c->plan.strategy);
+    return hop_fail(
+        err, HOP_UNSUPPORTED,
+        "data.eval_max_tokens: answers are not decoded by plans with tensor shards, such "
+        "as this one of %s; set it to 0 to evaluate the loss only",
+        c->plan.strategy);
 }
 
 hop_status hop_coordinator_prepare(struct hop_coordinator *c, struct hop_error *err)

@@ -1,4 +1,4 @@
-/* Label log-probabilities of an evaluation, put together from all heads. */
+/* Label log-probabilities of an evaluation, or tokens of answers, put together from all heads. */
 #include <string.h>
 
 #include "runtime/coordinator_internal.h"
@@ -52,5 +52,35 @@ hop_status hop_coordinator_gather_scores(struct hop_coordinator *c, int32_t batc
         take_rank(c, r, batches, r > 0 ? c->transfer : own);
     }
     *scores = c->scores;
+    return HOP_OK;
+}
+
+static void take_picks(struct hop_coordinator *c, const struct hop_part *part, int32_t batches,
+                       const int32_t *picked)
+{
+    const struct hop_range range = hop_part_micro_batches(part, batches);
+    for (int32_t m = range.lo; m < range.hi; m++) {
+        const struct hop_range rows = hop_part_rows(part, c->session.batches[m].sequences);
+        const size_t at = (size_t)m * (size_t)c->session.config.limits.sequences + (size_t)rows.lo;
+        memcpy(c->free_answers.picked + at, picked + at,
+               (size_t)(rows.hi - rows.lo) * sizeof *picked);
+    }
+}
+
+hop_status hop_coordinator_gather_picks(struct hop_coordinator *c, int32_t batches,
+                                        const int32_t *own, struct hop_error *err)
+{
+    const size_t n = (size_t)batches * (size_t)c->session.config.limits.sequences;
+    for (int r = 0; r < c->ranks.count; r++) {
+        if (!has_head(c, r))
+            continue;
+        if (r > 0)
+            HOP_TRY(hop_receive(c->transport, HOP_CHANNEL_CONTROL, r, HOP_TAG_PICKED,
+                                c->free_answers.received, n * sizeof(int32_t),
+                                "the tokens of answers", err));
+        for (int32_t p = 0; p < c->plan.part_count; p++)
+            if (is_head(&c->plan, p) && c->ranks.rank_of[c->plan.parts[p].device] == r)
+                take_picks(c, &c->plan.parts[p], batches, r > 0 ? c->free_answers.received : own);
+    }
     return HOP_OK;
 }

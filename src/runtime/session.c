@@ -264,9 +264,9 @@ void hop_session_free(struct hop_session *session)
     for (int32_t m = 0; session->batches && m < session->batch_count; m++)
         hop_batch_free(&session->batches[m]);
     free(session->batches);
+    free(session->part_limits);
     free(session->past);
     free(session->place);
-    free(session->part_limits);
     hop_plan_free(&session->plan);
     free(session->device_names);
     free(session->rank_names);

@@ -12,7 +12,7 @@
 #include "runtime/transport.h"
 
 /* Two builds talk only when these agree. */
-enum { HOP_PROTOCOL = 3 };
+enum { HOP_PROTOCOL = 4 };
 
 /* Tags of the control channel. */
 enum hop_tag {

@@ -143,6 +143,40 @@ static void test_any_ranks(void **state)
     }
 }
 
+/* Replicas share the sequences of a micro-batch, which keep their places while others end;
+ * pipelines share the micro-batches. */
+static void test_replicas_and_pipelines(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {
+        "{\"device\": \"gpu0\", \"stage\": 0, \"blocks\": [0, 2], \"samples\": [0, 2]},"
+        "{\"device\": \"gpu1\", \"stage\": 0, \"blocks\": [0, 2], \"samples\": [2, 3]},"
+        "{\"device\": \"gpu2\", \"stage\": 1, \"blocks\": [2, 4], \"samples\": [0, 1]},"
+        "{\"device\": \"gpu3\", \"stage\": 1, \"blocks\": [2, 4], \"samples\": [1, 3]}",
+        "{\"device\": \"gpu0\", \"pipeline\": 0, \"stage\": 0, \"blocks\": [0, 1], "
+        "\"micro_share\": [0, 0.5]},"
+        "{\"device\": \"gpu1\", \"pipeline\": 0, \"stage\": 1, \"blocks\": [1, 4], "
+        "\"micro_share\": [0, 0.5]},"
+        "{\"device\": \"gpu2\", \"pipeline\": 1, \"stage\": 0, \"blocks\": [0, 3], "
+        "\"micro_share\": [0.5, 1]},"
+        "{\"device\": \"gpu3\", \"pipeline\": 1, \"stage\": 1, \"blocks\": [3, 4], "
+        "\"micro_share\": [0.5, 1]}"};
+    const char *const adapter = text("%s/adapter", trained);
+    const json_t *const one = evaluate(adapter, "line.json", cluster_of("B"), "strategy=single");
+    for (int i = 0; i < 2; i++) {
+        const char *const plan = write_text(text("shared-plan-%d.json", i),
+                                            "{\"strategy\": \"gpipe\", \"micro_batches\": 6, "
+                                            "\"micro_batch_samples\": 3, \"parts\": [%s]}\n",
+                                            parts[i]);
+        const char *const name = text("shared-%d.json", i);
+        const json_t *const many =
+            evaluate(adapter, name, cluster_of("BBBB"), text("plan.file=%s", plan));
+        assert_near("f1", number(many, "f1"), number(one, "f1"), 0);
+        assert_near("loss", number(many, "loss"), number(one, "loss"), 1e-5);
+        assert_same_file(scratch("%s", name), scratch("line.json"));
+    }
+}
+
 static const char *generated(const char *adapter, int i)
 {
     const struct process done = RUN(
@@ -255,9 +289,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_while_training), cmocka_unit_test(test_any_ranks),
-        cmocka_unit_test(test_as_generate),    cmocka_unit_test(test_as_score),
-        cmocka_unit_test(test_limit),          cmocka_unit_test(test_priced),
+        cmocka_unit_test(test_while_training),
+        cmocka_unit_test(test_any_ranks),
+        cmocka_unit_test(test_replicas_and_pipelines),
+        cmocka_unit_test(test_as_generate),
+        cmocka_unit_test(test_as_score),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_priced),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
