@@ -325,6 +325,68 @@ static void test_copies_of_sent_weights(void **state)
     compare(run, run_single(rows_of(layout)));
 }
 
+/* Every row is evaluated as a sequence of its own and one for each candidate: the heads share the
+ * sequences of a micro-batch, wherever that cuts. */
+static const char *rows_with_candidates(void)
+{
+    static const char *const animals[] = {"small cat", "small dog", "small old bird"};
+    const char *rows = "";
+    for (int i = 0; i < 22; i++)
+        rows = text("%s{\"prompt\": \"It %s the %s \", \"completion\": \"%s\"}\n", rows,
+                    i % 2 ? "is" : "was not", i % 3 ? "animal" : "very old animal of the house",
+                    animals[i % 3]);
+    return write_text("candidates.jsonl", "%s", rows);
+}
+
+static const json_t *evaluate(const char *with, const char *labels, const char *held_out,
+                              const char *init, const char *cluster, const char *strategy,
+                              const char *plan)
+{
+    const struct process done =
+        RUN("eval", with, "--json", "--set", labels, "--set", held_out, "--set", init, "--set",
+            cluster, "--set", strategy, "--set", plan, "--set", "train.micro_batch=4", "--set",
+            "train.dtype=f32");
+    assert_success(&done);
+    return read_json(write_text("evaluation.json", "%s", done.out));
+}
+
+static void test_candidates(void **state)
+{
+    (void)state;
+    static const char *const plan =
+        "{\"strategy\": \"gpipe\", \"micro_batches\": 2, \"micro_batch_samples\": 4, \"parts\": ["
+        "{\"device\": \"gpu0\", \"stage\": 0, \"blocks\": [0, 2], \"samples\": [0, 4]},"
+        "{\"device\": \"gpu1\", \"stage\": 1, \"blocks\": [2, 6], \"samples\": [0, 1]},"
+        "{\"device\": \"gpu2\", \"stage\": 1, \"blocks\": [2, 6], \"samples\": [1, 4]}]}";
+    const char *const model = HOP_SOURCE_DIR "/models/wordnet-3m";
+    if (!file_exists(text("%s/tokenizer.json", model))) {
+        print_message("skip: %s is not there\n", model);
+        skip();
+    }
+    const char *const rows = rows_with_candidates();
+    const char *const with = write_job("candidates.yaml", model, rows, NULL);
+    const char *const labels = "data.labels=[small cat, small dog, small old bird]";
+    const char *const held_out = text("data.eval=%s", rows);
+    const char *const learnt = scratch("learnt");
+    const char *const one = text("cluster=%s", write_cluster("B", 1, NULL));
+    const struct process done = TRAIN(with, learnt, labels, "train.micro_batch=4", one,
+                                      "train.epochs=10", "train.dtype=f32", "strategy=single");
+    assert_success(&done);
+    const json_t *const whole =
+        evaluate(with, labels, held_out, text("lora.init=%s/adapter", learnt), one,
+                 "strategy=single", "plan.devices=all");
+    const json_t *const shared =
+        evaluate(with, labels, held_out, text("lora.init=%s/adapter", learnt),
+                 text("cluster=%s", write_cluster("BBB", 1, NULL)), "strategy=gpipe",
+                 text("plan.file=%s", write_text("heads.json", "%s", plan)));
+    print_message("loss %g, accuracy %g\n", number(whole, "loss"), number(whole, "accuracy"));
+    /* Not one answer for all: scores in wrong places would show. */
+    assert_true(number(whole, "accuracy") > 0.5);
+    assert_near("loss", number(shared, "loss"), number(whole, "loss"), 1e-5);
+    assert_near("accuracy", number(shared, "accuracy"), number(whole, "accuracy"), 0);
+    assert_near("macro-F1", number(shared, "macro_f1"), number(whole, "macro_f1"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_kill_and_resume),
         cmocka_unit_test(test_backward_on_bp_free_devices),
         cmocka_unit_test(test_copies_of_sent_weights),
+        cmocka_unit_test(test_candidates),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
