@@ -5,17 +5,12 @@
 /* Of a block without adapters there is nothing to compare. */
 enum { CHECKSUM_FLOATS = sizeof(uint64_t) / sizeof(float) };
 
-static bool are_shards(const struct hop_plan *plan, int32_t p, int32_t q)
-{
-    return hop_plan_shard(plan, p, -1) == hop_plan_shard(plan, q, -1);
-}
-
 bool hop_block_is_sent_by(const struct hop_plan *plan, int32_t block, int32_t part)
 {
-    for (int32_t p = 0; p < part; p++)
-        if (plan->parts[p].lo <= block && block < plan->parts[p].hi && !are_shards(plan, p, part))
-            return false;
-    return true;
+    int32_t first = 0;
+    while (first < part && !(plan->parts[first].lo <= block && block < plan->parts[first].hi))
+        first++;
+    return hop_plan_shard(plan, first, -1) == hop_plan_shard(plan, part, -1);
 }
 
 size_t hop_block_floats(const struct hop_plan *plan, int32_t block, int32_t part, size_t count)

@@ -79,7 +79,7 @@ struct hop_places {
     const int32_t *past, *place;
 };
 
-/* Runs schedule `index`, one of evaluation, on the next tokens of sequences in the caches,
+/* Runs schedule `index`, one of evaluation, on the next tokens of sequences in the caches.
  * A micro-batch may be empty. Logits that are not finite are HOP_NUMERIC. */
 hop_status hop_executor_decode(struct hop_executor *executor, int32_t index,
                                const struct hop_batch *batches, const struct hop_places *places,

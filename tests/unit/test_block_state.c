@@ -70,8 +70,10 @@ static void test_put_and_take(void **unused)
 static void test_senders(void **unused)
 {
     (void)unused;
-    struct hop_part parts[] = {
-        {.lo = 0, .hi = 2}, {.lo = 2, .hi = 4}, {.lo = 0, .hi = 3}, {.lo = 3, .hi = 4}};
+    struct hop_part parts[] = {{.lo = 0, .hi = 2},
+                               {.stage = 1, .lo = 2, .hi = 4},
+                               {.pipeline = 1, .lo = 0, .hi = 3},
+                               {.pipeline = 1, .stage = 1, .lo = 3, .hi = 4}};
     const struct hop_plan plan = {.blocks = 4, .parts = parts, .part_count = 4};
     static const int32_t sender[] = {0, 0, 1, 1};
     for (int32_t block = 0; block < 4; block++)
@@ -85,12 +87,31 @@ static void test_senders(void **unused)
         }
 }
 
+/* All shards of the first gang that holds a block send their slices, whole copies and other gangs
+ * checksums. */
+static void test_shards(void **unused)
+{
+    (void)unused;
+    struct hop_part parts[] = {
+        {.sample_hi = 0.5, .tensor_hi = 0.5, .hi = 4},
+        {.sample_lo = 0.5, .sample_hi = 1, .tensor_hi = 1, .hi = 4},
+        {.sample_hi = 0.5, .tensor_lo = 0.5, .tensor_hi = 1, .hi = 4},
+        {.pipeline = 1, .sample_hi = 1, .tensor_hi = 0.5, .hi = 4},
+        {.pipeline = 1, .sample_hi = 1, .tensor_lo = 0.5, .tensor_hi = 1, .hi = 4}};
+    const struct hop_plan plan = {.blocks = 4, .parts = parts, .part_count = 5};
+    static const bool sends[] = {true, false, true, false, false};
+    for (int32_t block = 0; block < 4; block++)
+        for (int32_t p = 0; p < 5; p++)
+            assert_int_equal(hop_block_is_sent_by(&plan, block, p), sends[p]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_checksum),
         cmocka_unit_test(test_put_and_take),
         cmocka_unit_test(test_senders),
+        cmocka_unit_test(test_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
