@@ -36,14 +36,16 @@ struct hop_cost_table {
     struct hop_cost_device *devices;
     double *boundary_bytes; /* (blocks - 1) tensor between block i and block i + 1 */
     double *gradient_bytes; /* (blocks) adapter gradients, for the all-reduce of replicas */
-    double tied_bytes; /* weights that the first and the last block share: counted once in a part
-                          that holds both */
-    double *bandwidth; /* (devices, devices) bytes/s from row to column; INFINITY: free */
-    double *latency;   /* (devices, devices) seconds a message */
-    bool half_duplex;  /* both directions of a link take turns */
-    bool shared_nic;   /* all messages a device sends take turns, and all that it receives */
-    int32_t *machine;  /* (devices) devices of one machine have equal numbers; their transfers are
-                          free unless a pair says otherwise */
+    int32_t tensor_units; /* parts that the tensors of a block can be cut into: attention heads; 0:
+                             not known, any share is possible */
+    double tied_bytes;    /* weights that the first and the last block share: counted once in a part
+                             that holds both */
+    double *bandwidth;    /* (devices, devices) bytes/s from row to column; INFINITY: free */
+    double *latency;      /* (devices, devices) seconds a message */
+    bool half_duplex;     /* both directions of a link take turns */
+    bool shared_nic;      /* all messages a device sends take turns, and all that it receives */
+    int32_t *machine; /* (devices) devices of one machine have equal numbers; their transfers are
+                         free unless a pair says otherwise */
 };
 
 /* Zeroed arrays of those sizes, names NULL, backward NULL, memory INFINITY, watts NAN, links free,

@@ -173,8 +173,9 @@ static json_t *machines_json(const struct hop_cost_table *cost)
 
 json_t *hop_cost_json(const struct hop_cost_table *cost)
 {
-    json_t *const object = json_pack("{s:f, s:i}", "micro_batch_samples", cost->micro_batch_samples,
-                                     "blocks", cost->blocks);
+    json_t *const object =
+        json_pack("{s:f, s:i, s:i}", "micro_batch_samples", cost->micro_batch_samples, "blocks",
+                  cost->blocks, "tensor_units", cost->tensor_units);
     return finish(
         object,
         object && put(object, "boundary_bytes", numbers(cost->boundary_bytes, cost->blocks - 1)) &&

@@ -235,6 +235,7 @@ hop_status hop_cost_from_model(const struct hop_workload *workload,
     HOP_TRY(hop_cost_create(workload->model.blocks, (int32_t)cluster->count, &cost, err));
     hop_status status = HOP_OK;
     cost.micro_batch_samples = workload->samples;
+    cost.tensor_units = workload->model.heads;
     for (int32_t d = 0; d < cost.device_count; d++)
         HOP_TRY_DONE(fill_device(workload, &cluster->devices[d], &cost.devices[d], err));
     hop__cost_fill_memory(workload, &cost);

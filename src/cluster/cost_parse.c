@@ -18,6 +18,7 @@ enum { PLACE = 512, BLOCKS_MAX = 65536, DEVICES_MAX = 1024, CELLS_MAX = 1 << 22 
 
 struct table_keys {
     int64_t blocks;
+    int64_t tensor_units;
     double micro_batch_samples, tied_bytes, bandwidth, latency;
     int duplex, nic;
     json_t *devices, *boundary_bytes, *gradient_bytes, *machines, *pairs;
@@ -72,6 +73,11 @@ static const struct hop_field table_fields[] = {
      .type = HOP_FIELD_BYTES,
      .offset = offsetof(struct table_keys, tied_bytes),
      .maximum = LARGEST},
+    {.key = "tensor_units",
+     .type = HOP_FIELD_INT,
+     .offset = offsetof(struct table_keys, tensor_units),
+     .minimum = 0,
+     .maximum = BLOCKS_MAX},
     {.key = "devices", .type = HOP_FIELD_ANY, .offset = offsetof(struct table_keys, devices)},
     {.key = "machines", .type = HOP_FIELD_ANY, .offset = offsetof(struct table_keys, machines)},
     {.key = "network", .type = HOP_FIELD_SECTION, .fields = network_fields},
@@ -488,6 +494,7 @@ static hop_status parse_table(const struct table_keys *keys, const char *where,
 {
     cost->micro_batch_samples = keys->micro_batch_samples;
     cost->tied_bytes = keys->tied_bytes;
+    cost->tensor_units = (int32_t)keys->tensor_units;
     HOP_TRY(parse_devices(keys->devices, where, cost, err));
     HOP_TRY(get_boundaries(keys->boundary_bytes, where, cost, err));
     HOP_TRY(get_blocks(keys->gradient_bytes, where, "gradient_bytes", cost->blocks,

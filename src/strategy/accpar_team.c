@@ -112,6 +112,7 @@ hop_status hop_accpar_team_create(const struct hop_plan_request *request, const 
     hop_accpar_sort(team.devices, team.count);
     rate(&team);
     team.rows = (int32_t)fmin(fmax(request->cost->micro_batch_samples, 1), INT32_MAX);
+    team.whole = request->cost->tensor_units > 0 ? request->cost->tensor_units : HOP_ACCPAR_UNITS;
     *out = team;
     return HOP_OK;
 done:
@@ -128,8 +129,8 @@ static struct hop_part part_of(const struct hop_accpar_team *team,
                              .hi = team->request->cost->blocks,
                              .sample_lo = (double)gang->row_lo / team->rows,
                              .sample_hi = (double)gang->row_hi / team->rows,
-                             .tensor_lo = (double)first / HOP_ACCPAR_UNITS,
-                             .tensor_hi = (double)(first + units) / HOP_ACCPAR_UNITS,
+                             .tensor_lo = (double)first / team->whole,
+                             .tensor_hi = (double)(first + units) / team->whole,
                              .micro_hi = 1,
                              .gradient = HOP_GRADIENT_BACKPROP,
                              .in_flight = 1};
@@ -147,7 +148,7 @@ static int32_t cap(const struct hop_accpar_team *team, const struct hop_accpar_g
                    int32_t member)
 {
     const double memory = team->request->cost->devices[team->devices[member].device].memory;
-    int32_t low = 0, high = HOP_ACCPAR_UNITS;
+    int32_t low = 0, high = team->whole;
     while (low < high) {
         const int32_t middle = low + (high - low + 1) / 2;
         if (memory_of(team, gang, member, middle) <= memory)
@@ -163,24 +164,24 @@ static hop_status too_small(const struct hop_accpar_team *team, const struct hop
 {
     const struct hop_accpar_device *const first = &team->devices[gang->lo];
     const double fixed = team->request->cost->devices[first->device].fixed_bytes;
-    const double whole = memory_of(team, gang, gang->lo, HOP_ACCPAR_UNITS) - fixed;
+    const double whole = memory_of(team, gang, gang->lo, team->whole) - fixed;
     int64_t held = 0;
     for (int32_t i = gang->lo; i < gang->hi; i++)
         held += team->caps[i];
-    const double part = (double)held / HOP_ACCPAR_UNITS;
+    const double part = (double)held / team->whole;
     if (part >= 1)
         return hop_fail(err, HOP_INFEASIBLE,
                         "plan: %d devices share the tensors of the model and not every one has "
                         "room for its least share, 1/%d; take devices out or set plan.devices: "
                         "auto",
-                        gang->hi - gang->lo, HOP_ACCPAR_UNITS);
+                        gang->hi - gang->lo, team->whole);
     return hop_fail(
         err, HOP_INFEASIBLE,
         "plan: %d devices that share all tensors hold %.3g %% of the model (%s: %.3g %%) "
         "with one micro-batch kept, %.4g of %.4g bytes too few; use more devices or a "
         "smaller micro-batch",
         gang->hi - gang->lo, 100 * part, team->request->cost->devices[first->device].name,
-        100 * (double)team->caps[gang->lo] / HOP_ACCPAR_UNITS, (1 - part) * whole, whole);
+        100 * (double)team->caps[gang->lo] / team->whole, (1 - part) * whole, whole);
 }
 
 hop_status hop_accpar_add_gang(const struct hop_accpar_team *team,
@@ -190,7 +191,7 @@ hop_status hop_accpar_add_gang(const struct hop_accpar_team *team,
     const int32_t least = team->request->devices == HOP_DEVICES_ALL, n = gang->hi - gang->lo;
     for (int32_t i = gang->lo; i < gang->hi; i++)
         team->caps[i] = cap(team, gang, i);
-    if (!hop_accpar_deal(&team->rates[gang->lo], &team->caps[gang->lo], n, HOP_ACCPAR_UNITS, least,
+    if (!hop_accpar_deal(&team->rates[gang->lo], &team->caps[gang->lo], n, team->whole, least,
                          &team->units[gang->lo]))
         return too_small(team, gang, err);
     int32_t first = 0;

@@ -5,8 +5,8 @@
 #include "strategy/accpar_bisect.h"
 #include "strategy/strategy.h"
 
-/* Tensor shares are multiples of 1 / HOP_ACCPAR_UNITS. The cost table knows no heads and columns:
- * what whole ones a share is, the runtime decides (hop_share_range() of schedule/plan.h). */
+/* Tensor shares are multiples of 1 / tensor_units of the cost table, which are attention heads, or
+ * of 1 / HOP_ACCPAR_UNITS where it knows none. What columns a share is, the runtime decides. */
 enum { HOP_ACCPAR_UNITS = 1024 };
 
 struct hop_accpar_team {
@@ -15,6 +15,7 @@ struct hop_accpar_team {
     double *rates;  /* (count) 1 / (forward + backward) of the whole model on one micro-batch */
     int32_t *caps;  /* (count) scratch of hop_accpar_add_gang() */
     int32_t *units; /* the same */
+    int32_t whole;  /* units of all tensors */
     int32_t count, rows; /* of a micro-batch; at least 1 of each */
 };
 
