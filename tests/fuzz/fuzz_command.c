@@ -6,7 +6,7 @@
 #include "fuzz.h"
 #include "runtime/command.h"
 
-enum { BATCHES = 2 };
+enum { BATCHES = 2, SEQUENCES = 2 };
 
 /* A peer that says what makes no sense is named as such. */
 static bool understood(hop_status status, struct hop_error *err)
@@ -54,9 +54,12 @@ static void read_report(const struct hop_session *session, const uint8_t *data, 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hop_batch batches[BATCHES] = {0};
-    struct hop_session session = {.batches = batches, .batch_count = BATCHES};
+    int32_t past[BATCHES * SEQUENCES] = {0}, place[BATCHES * SEQUENCES] = {0};
+    struct hop_session session = {
+        .batches = batches, .batch_count = BATCHES, .past = past, .place = place};
     struct hop_error err = {0};
-    session.config.limits = (struct hop_batch_limits){.sequences = 2, .tokens = 8, .labels = 8};
+    session.config.limits =
+        (struct hop_batch_limits){.sequences = SEQUENCES, .tokens = 8, .labels = 8};
     session.config.model.vocabulary = 50;
     session.config.model.blocks = 1;
     session.plan.probes = 2;
