@@ -2,6 +2,7 @@
  * in proportion to its rate, and all work on one micro-batch at a time. */
 #include "strategy/accpar_plan.h"
 #include "strategy/parts.h"
+#include "strategy/replicas.h"
 #include "strategy/systems.h"
 
 static hop_status plan_accpar(const struct hop_plan_request *request, struct hop_plan *out,
@@ -20,6 +21,6 @@ const struct hop_strategy hop_strategy_accpar = {
     .name = "accpar",
     .summary = "every device a share of every tensor, in lock-step",
     .plan = plan_accpar,
-    .schedule = hop_accpar_schedule,
+    .schedule = hop_replica_schedule,
     .formula = hop_accpar_formula,
 };

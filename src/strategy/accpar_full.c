@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "strategy/accpar_plan.h"
 #include "strategy/parts.h"
+#include "strategy/replicas.h"
 #include "strategy/systems.h"
 
 struct search {
@@ -136,6 +137,6 @@ const struct hop_strategy hop_strategy_accpar_full = {
     .name = "accpar-full",
     .summary = "AccPar that also shares the samples, where memory holds copies of the model",
     .plan = plan_accpar_full,
-    .schedule = hop_accpar_schedule,
+    .schedule = hop_replica_schedule,
     .formula = hop_accpar_formula,
 };

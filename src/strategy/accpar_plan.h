@@ -14,12 +14,6 @@ hop_status hop_accpar_plan(const struct hop_accpar_team *team, const char *strat
                            const struct hop_accpar_gang *gangs, int32_t count, struct hop_plan *out,
                            struct hop_error *err);
 
-/* Forward and backward of each micro-batch in turn, then the sums of gradients, then the optimizer.
- */
-hop_status hop_accpar_schedule(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                               int32_t micro_batches, int32_t probes, struct hop_schedule *out,
-                               struct hop_error *err);
-
 /* Of a gang, the time that its devices are in lock-step,
  *
  *     M sum over blocks (max over d of share_d f_d + max over d of share_d b_d + exchanges)

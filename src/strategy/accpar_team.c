@@ -7,6 +7,8 @@
 #include "base/memory.h"
 #include "schedule/price.h"
 #include "strategy/accpar_shares.h"
+#include "strategy/crew.h"
+#include "strategy/replicas.h"
 
 void hop_accpar_team_free(struct hop_accpar_team *team)
 {
@@ -58,25 +60,6 @@ static void add(struct hop_accpar_team *team, int32_t device)
         .device = device, .bp = cost->devices[device].bp, .type = type < 0 ? types : type};
 }
 
-static hop_status add_device(struct hop_accpar_team *team, const char *strategy, int32_t device,
-                             struct hop_error *err)
-{
-    const struct hop_plan_request *const request = team->request;
-    const struct hop_cost_device *const costs = &request->cost->devices[device];
-    if (request->bp_only && !costs->bp)
-        return HOP_OK;
-    if (costs->backward) {
-        add(team, device);
-        return HOP_OK;
-    }
-    if (request->devices == HOP_DEVICES_AUTO)
-        return HOP_OK;
-    return hop_fail(err, HOP_INFEASIBLE,
-                    "plan: %s has no backward times and %s runs backward on every device; measure "
-                    "them, or leave BP-free devices out (bp_only)",
-                    costs->name, strategy);
-}
-
 static double seconds_on(const struct hop_accpar_team *team, int32_t member)
 {
     const struct hop_cost_table *const cost = team->request->cost;
@@ -100,22 +83,20 @@ hop_status hop_accpar_team_create(const struct hop_plan_request *request, const 
                                   struct hop_accpar_team *out, struct hop_error *err)
 {
     struct hop_accpar_team team = {.request = request};
+    struct hop_crew crew;
     hop_status status = HOP_OK;
+    HOP_TRY(hop_crew_create(request, strategy, false, &crew, err));
     HOP_TRY_DONE(allocate(&team, err));
-    for (int32_t d = 0; d < request->cost->device_count; d++)
-        HOP_TRY_DONE(add_device(&team, strategy, d, err));
-    if (team.count == 0) {
-        status = hop_fail(err, HOP_INFEASIBLE,
-                          "plan: no device can run backward; %s needs at least one", strategy);
-        goto done;
-    }
+    for (int32_t i = 0; i < crew.count; i++)
+        add(&team, crew.devices[i]);
     hop_accpar_sort(team.devices, team.count);
     rate(&team);
-    team.rows = (int32_t)fmin(fmax(request->cost->micro_batch_samples, 1), INT32_MAX);
+    team.rows = hop_replica_rows(request->cost);
     team.whole = request->cost->tensor_units > 0 ? request->cost->tensor_units : HOP_ACCPAR_UNITS;
     *out = team;
-    return HOP_OK;
+    team = (struct hop_accpar_team){0};
 done:
+    hop_crew_free(&crew);
     hop_accpar_team_free(&team);
     return status;
 }

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "schedule/lists.h"
 #include "strategy/asteroid_latency.h"
 #include "strategy/asteroid_search.h"
+#include "strategy/crew.h"
 #include "strategy/replicas.h"
 #include "strategy/systems.h"
 
@@ -107,17 +107,18 @@ static hop_status create_crew(const struct hop_plan_request *request, struct cre
                               struct hop_error *err)
 {
     const size_t count = (size_t)request->cost->device_count;
+    struct hop_crew members;
     crew->request = request;
     crew->all =
         request->devices == HOP_DEVICES_ALL ||
         (request->devices == HOP_DEVICES_DEFAULT && request->objective == HOP_OBJECTIVE_FORMULA);
-    HOP_TRY(hop_calloc(&crew->devices, count, sizeof *crew->devices, err));
     HOP_TRY(hop_calloc(&crew->kind, count, sizeof *crew->kind, err));
     HOP_TRY(hop_calloc(&crew->left_out, count, sizeof *crew->left_out, err));
     HOP_TRY(hop_calloc(&crew->chosen, count, sizeof *crew->chosen, err));
     HOP_TRY(hop_calloc(&crew->stages, count, sizeof *crew->stages, err));
-    HOP_TRY(
-        hop_replica_devices(request, hop_strategy_asteroid.name, crew->devices, &crew->count, err));
+    HOP_TRY(hop_crew_create(request, hop_strategy_asteroid.name, false, &members, err));
+    crew->devices = members.devices;
+    crew->count = members.count;
     sort_by_memory(crew);
     find_kinds(crew);
     return HOP_OK;
@@ -270,19 +271,10 @@ done:
     return status;
 }
 
-static hop_status schedule_asteroid(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                                    int32_t micro_batches, int32_t probes, struct hop_schedule *out,
-                                    struct hop_error *err)
-{
-    (void)cost;
-    (void)probes;
-    return hop_schedule_one_f_one_b(plan, micro_batches, NULL, out, err);
-}
-
 const struct hop_strategy hop_strategy_asteroid = {
     .name = "asteroid",
     .summary = "replicated stages, samples shared out by speed and memory",
     .plan = plan_asteroid,
-    .schedule = schedule_asteroid,
+    .schedule = hop_replica_schedule,
     .formula = formula_asteroid,
 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "schedule/lists.h"
+#include "strategy/crew.h"
 #include "strategy/dapple_search.h"
 #include "strategy/replicas.h"
 #include "strategy/systems.h"
@@ -38,10 +38,10 @@ static hop_status choose_devices(const struct hop_plan_request *request, struct 
                                  struct hop_error *err)
 {
     const int64_t most = (int64_t)request->cost->blocks * crew->rows;
-    HOP_TRY(hop_calloc(&crew->devices, (size_t)request->cost->device_count, sizeof *crew->devices,
-                       err));
-    HOP_TRY(
-        hop_replica_devices(request, hop_strategy_dapple.name, crew->devices, &crew->count, err));
+    struct hop_crew members;
+    HOP_TRY(hop_crew_create(request, hop_strategy_dapple.name, false, &members, err));
+    crew->devices = members.devices;
+    crew->count = members.count;
     if (request->devices == HOP_DEVICES_AUTO && crew->count > most)
         crew->count = (int32_t)most;
     if (crew->count > HOP_CARDS_MOST)
@@ -277,19 +277,10 @@ done:
     return status;
 }
 
-static hop_status schedule_dapple(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                                  int32_t micro_batches, int32_t probes, struct hop_schedule *out,
-                                  struct hop_error *err)
-{
-    (void)cost;
-    (void)probes;
-    return hop_schedule_one_f_one_b(plan, micro_batches, NULL, out, err);
-}
-
 const struct hop_strategy hop_strategy_dapple = {
     .name = "dapple",
     .summary = "replicated stages, planned as if all devices were alike",
     .plan = plan_dapple,
-    .schedule = schedule_dapple,
+    .schedule = hop_replica_schedule,
     .formula = formula_dapple,
 };

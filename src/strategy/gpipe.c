@@ -9,93 +9,24 @@
 #include "schedule/price.h"
 #include "sim/simulate.h"
 #include "strategy/balance.h"
+#include "strategy/crew.h"
 #include "strategy/fixed_plan.h"
 #include "strategy/parts.h"
 #include "strategy/systems.h"
 
-/* The devices that take part, as the cost table lists them, and their blocks. */
-struct line_up {
-    int32_t *devices, *counts;
-    int32_t count;
-    double *block_seconds;
-};
-
-static void free_line_up(struct line_up *line)
+static hop_status deal_blocks(const struct hop_plan_request *request, const struct hop_crew *crew,
+                              int32_t *counts, struct hop_error *err)
 {
-    free(line->devices);
-    free(line->counts);
-    free(line->block_seconds);
-}
-
-static hop_status create_line_up(const struct hop_cost_table *cost, struct line_up *line,
-                                 struct hop_error *err)
-{
-    const size_t devices = (size_t)cost->device_count;
-    HOP_TRY(hop_calloc(&line->devices, devices, sizeof *line->devices, err));
-    HOP_TRY(hop_calloc(&line->counts, devices, sizeof *line->counts, err));
-    return hop_calloc(&line->block_seconds, (size_t)cost->blocks, sizeof *line->block_seconds, err);
-}
-
-/* A device without backward times stays out where any may; elsewhere it is an error. */
-static hop_status add_device(const struct hop_plan_request *request, int32_t d,
-                             struct line_up *line, struct hop_error *err)
-{
-    const struct hop_cost_device *const device = &request->cost->devices[d];
-    const bool fixed = request->fixed_blocks != NULL;
-    if (fixed ? request->fixed_blocks[d] == 0 : request->bp_only && !device->bp)
-        return HOP_OK;
-    if (!device->backward && !fixed && request->devices == HOP_DEVICES_AUTO)
-        return HOP_OK;
-    if (!device->backward)
-        return hop_fail(err, HOP_INFEASIBLE,
-                        "plan: %s has no backward times and gpipe runs backward on every device; "
-                        "measure them, or leave BP-free devices out (bp_only)",
-                        device->name);
-    if (fixed)
-        line->counts[line->count] = request->fixed_blocks[d];
-    line->devices[line->count++] = d;
-    return HOP_OK;
-}
-
-static hop_status check_count(const struct hop_plan_request *request, struct line_up *line,
-                              struct hop_error *err)
-{
-    const int32_t blocks = request->cost->blocks;
-    if (line->count == 0)
-        return hop_fail(err, HOP_INFEASIBLE,
-                        "plan: no device can run backward; gpipe needs at least one");
-    if (line->count <= blocks)
-        return HOP_OK;
-    if (request->devices != HOP_DEVICES_AUTO)
-        return hop_fail(err, HOP_INFEASIBLE,
-                        "plan: %d devices share %d blocks and each needs one; take devices out of "
-                        "the cluster or set plan.devices: auto to leave some out",
-                        line->count, blocks);
-    line->count = blocks;
-    return HOP_OK;
-}
-
-static void average_blocks(const struct hop_cost_table *cost, struct line_up *line)
-{
-    for (int32_t b = 0; b < cost->blocks; b++) {
-        for (int32_t i = 0; i < line->count; i++) {
-            const struct hop_cost_device *const device = &cost->devices[line->devices[i]];
-            line->block_seconds[b] += device->forward[b] + device->backward[b];
-        }
-        line->block_seconds[b] /= line->count;
-    }
-}
-
-static hop_status deal_blocks(const struct hop_plan_request *request, struct line_up *line,
-                              struct hop_error *err)
-{
-    for (int32_t d = 0; d < request->cost->device_count; d++)
-        HOP_TRY(add_device(request, d, line, err));
-    HOP_TRY(check_count(request, line, err));
+    double *seconds;
+    for (int32_t i = 0; request->fixed_blocks && i < crew->count; i++)
+        counts[i] = request->fixed_blocks[crew->devices[i]];
     if (request->fixed_blocks)
         return HOP_OK;
-    average_blocks(request->cost, line);
-    return hop_balance(line->block_seconds, request->cost->blocks, line->count, line->counts, err);
+    HOP_TRY(hop_calloc(&seconds, (size_t)request->cost->blocks, sizeof *seconds, err));
+    hop_crew_average(crew, request->cost, seconds);
+    const hop_status status = hop_balance(seconds, request->cost->blocks, crew->count, counts, err);
+    free(seconds);
+    return status;
 }
 
 /* Every stage keeps all micro-batches until the flush. */
@@ -169,18 +100,17 @@ static hop_status simulate(const struct hop_cost_table *cost, struct hop_plan *p
     return HOP_OK;
 }
 
-static hop_status build(const struct hop_plan_request *request, const struct line_up *line,
-                        struct hop_plan *out, struct hop_error *err)
+static hop_status build(const struct hop_plan_request *request, const struct hop_crew *crew,
+                        const int32_t *counts, struct hop_plan *out, struct hop_error *err)
 {
     struct hop_plan plan;
     int32_t lo = 0;
     hop_status status = HOP_OK;
-    HOP_TRY(hop_plan_begin(request, hop_strategy_gpipe.name, line->count, &plan, err));
+    HOP_TRY(hop_plan_begin(request, hop_strategy_gpipe.name, crew->count, &plan, err));
     plan.probes = plan.exit_probes = 0;
-    for (int32_t i = 0; i < line->count; i++) {
-        hop_plan_add_stage(&plan, line->devices[i], lo, lo + line->counts[i],
-                           HOP_GRADIENT_BACKPROP);
-        lo += line->counts[i];
+    for (int32_t i = 0; i < crew->count; i++) {
+        hop_plan_add_stage(&plan, crew->devices[i], lo, lo + counts[i], HOP_GRADIENT_BACKPROP);
+        lo += counts[i];
     }
     HOP_TRY_DONE(price(request->cost, &plan, err));
     HOP_TRY_DONE(simulate(request->cost, &plan, err));
@@ -195,15 +125,19 @@ done:
 static hop_status plan_gpipe(const struct hop_plan_request *request, struct hop_plan *out,
                              struct hop_error *err)
 {
-    struct line_up line = {0};
+    struct hop_crew crew = {0};
+    int32_t *counts = NULL;
     hop_status status = HOP_OK;
     HOP_TRY(hop_plan_request_check(request, err));
     HOP_TRY(hop_fixed_blocks_check(request, err));
-    HOP_TRY_DONE(create_line_up(request->cost, &line, err));
-    HOP_TRY_DONE(deal_blocks(request, &line, err));
-    HOP_TRY_DONE(build(request, &line, out, err));
+    HOP_TRY(hop_crew_create(request, hop_strategy_gpipe.name, true, &crew, err));
+    HOP_TRY_DONE(hop_crew_limit(request, &crew, err));
+    HOP_TRY_DONE(hop_calloc(&counts, (size_t)crew.count, sizeof *counts, err));
+    HOP_TRY_DONE(deal_blocks(request, &crew, counts, err));
+    HOP_TRY_DONE(build(request, &crew, counts, out, err));
 done:
-    free_line_up(&line);
+    free(counts);
+    hop_crew_free(&crew);
     return status;
 }
 

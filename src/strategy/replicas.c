@@ -7,28 +7,6 @@
 #include "schedule/lists.h"
 #include "sim/simulate.h"
 
-hop_status hop_replica_devices(const struct hop_plan_request *request, const char *strategy,
-                               int32_t *devices, int32_t *count, struct hop_error *err)
-{
-    *count = 0;
-    for (int32_t d = 0; d < request->cost->device_count; d++) {
-        const struct hop_cost_device *const device = &request->cost->devices[d];
-        if (request->bp_only && !device->bp)
-            continue;
-        if (device->backward)
-            devices[(*count)++] = d;
-        else if (request->devices != HOP_DEVICES_AUTO)
-            return hop_fail(err, HOP_INFEASIBLE,
-                            "plan: %s has no backward times and %s runs backward on every device; "
-                            "measure them, or leave BP-free devices out (bp_only)",
-                            device->name, strategy);
-    }
-    if (*count == 0)
-        return hop_fail(err, HOP_INFEASIBLE,
-                        "plan: no device can run backward; %s needs at least one", strategy);
-    return HOP_OK;
-}
-
 int32_t hop_replica_rows(const struct hop_cost_table *cost)
 {
     return (int32_t)fmin(fmax(cost->micro_batch_samples, 1), INT32_MAX);
@@ -177,12 +155,21 @@ hop_status hop_replica_price(struct hop_plan *plan, const struct hop_cost_table 
     return HOP_OK;
 }
 
+hop_status hop_replica_schedule(const struct hop_plan *plan, const struct hop_cost_table *cost,
+                                int32_t micro_batches, int32_t probes, struct hop_schedule *out,
+                                struct hop_error *err)
+{
+    (void)cost;
+    (void)probes;
+    return hop_schedule_one_f_one_b(plan, micro_batches, NULL, out, err);
+}
+
 hop_status hop_replica_time(struct hop_plan *plan, const struct hop_cost_table *cost,
                             struct hop_error *err)
 {
     struct hop_schedule schedule;
     struct hop_simulation simulation;
-    HOP_TRY(hop_schedule_one_f_one_b(plan, plan->micro_batches, NULL, &schedule, err));
+    HOP_TRY(hop_replica_schedule(plan, cost, plan->micro_batches, 0, &schedule, err));
     const hop_status status = hop_simulate(plan, &schedule, cost, NULL, &simulation, err);
     hop_schedule_free(&schedule);
     if (status != HOP_OK)

@@ -6,10 +6,6 @@
 #include "strategy/parts.h"
 #include "strategy/pivot.h"
 
-/* The devices of the request that run backward, as the cost table lists them (room for all).
- * HOP_INFEASIBLE where one that must take part has no backward times, or there is none. */
-hop_status hop_replica_devices(const struct hop_plan_request *request, const char *strategy,
-                               int32_t *devices, int32_t *count, struct hop_error *err);
 /* HOP_INFEASIBLE: nothing fits, with the reason that is nearest at hand. all: every device must
  * take part. */
 hop_status hop_replica_refuse(const struct hop_plan_request *request, const char *strategy,
@@ -29,8 +25,13 @@ void hop_plan_add_replica(struct hop_plan *plan, const struct hop_part *replica,
 hop_status hop_replica_price(struct hop_plan *plan, const struct hop_cost_table *cost,
                              struct hop_error *err);
 
-/* Stores simulated_seconds of a priced plan: one forward, one backward after a warm-up of in_flight
- * forwards. */
+/* Their hop_strategy.schedule(): one forward, one backward after a warm-up of in_flight forwards.
+ */
+hop_status hop_replica_schedule(const struct hop_plan *plan, const struct hop_cost_table *cost,
+                                int32_t micro_batches, int32_t probes, struct hop_schedule *out,
+                                struct hop_error *err);
+
+/* Stores simulated_seconds of a priced plan, scheduled like that. */
 hop_status hop_replica_time(struct hop_plan *plan, const struct hop_cost_table *cost,
                             struct hop_error *err);
 
