@@ -180,22 +180,13 @@ static void unload(struct generator *g)
 
 /* Generating */
 
-static int32_t largest(const float *logits, int32_t n)
-{
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return best;
-}
-
 /* Draws from softmax(logits / temperature); `step` keys the random number. */
 static int32_t sample(const struct generator *g, uint32_t step)
 {
     const int32_t n = g->config.vocabulary;
     const struct hop_random_key key = {
         .seed = g->options->seed, .domain = HOP_RANDOM_SAMPLE, .step = step};
-    const double top = (double)g->logits[largest(g->logits, n)];
+    const double top = (double)g->logits[hop_likeliest(g->logits, n)];
     double total = 0, sum = 0;
     float uniform;
     for (int32_t i = 0; i < n; i++)
@@ -248,10 +239,11 @@ static hop_status generate(struct generator *g, struct hop_error *err)
         HOP_TRY(hop_stage_decode(g->stage, g->ids.data + past, n, past, g->logits, err));
         past += n;
         n = 1;
-        if (!isfinite(g->logits[largest(g->logits, g->config.vocabulary)]))
+        if (!isfinite(g->logits[hop_likeliest(g->logits, g->config.vocabulary)]))
             return hop_fail(err, HOP_NUMERIC, "the logits after token %d are not finite", past);
-        const int32_t id = g->options->temperature > 0 ? sample(g, (uint32_t)i)
-                                                       : largest(g->logits, g->config.vocabulary);
+        const int32_t id = g->options->temperature > 0
+                               ? sample(g, (uint32_t)i)
+                               : hop_likeliest(g->logits, g->config.vocabulary);
         if (is_end(&g->config, id))
             break;
         HOP_TRY(hop_ids_append(&g->ids, id, err));

@@ -43,6 +43,25 @@ void hop_cluster_free(struct hop_cluster *cluster)
     *cluster = (struct hop_cluster){0};
 }
 
+hop_status hop_cluster_names(const struct hop_cluster *cluster, const char ***out,
+                             struct hop_error *err)
+{
+    const char **names;
+    HOP_TRY(hop_calloc(&names, cluster->count, sizeof *names, err));
+    for (size_t d = 0; d < cluster->count; d++)
+        names[d] = cluster->devices[d].name;
+    *out = names;
+    return HOP_OK;
+}
+
+double hop_cluster_time_scale(const struct hop_cluster *cluster)
+{
+    for (size_t d = 0; d < cluster->count; d++)
+        if (cluster->devices[d].emulate)
+            return cluster->devices[d].time_scale;
+    return 0;
+}
+
 int32_t hop_cluster_find(const struct hop_cluster *cluster, const char *name)
 {
     for (size_t d = 0; d < cluster->count; d++)

@@ -61,6 +61,11 @@ void hop_cluster_free(struct hop_cluster *cluster);
 
 /* Index of the device of that name, or -1. */
 int32_t hop_cluster_find(const struct hop_cluster *cluster, const char *name);
+/* Names of the devices in order (point into the cluster). Caller frees the array. */
+hop_status hop_cluster_names(const struct hop_cluster *cluster, const char ***out,
+                             struct hop_error *err);
+/* time_scale of the emulated devices; 0 where none is emulated. */
+double hop_cluster_time_scale(const struct hop_cluster *cluster);
 /* Does the device run on this machine (no host, localhost, 127.0.0.1, or this machine's name)? */
 bool hop_device_is_local(const struct hop_device *device);
 /* Cores this process may use (hwloc: cgroup and affinity are respected). */

@@ -67,9 +67,7 @@ static hop_status unknown_device(const struct hop_cluster *cluster, const char *
                                  const char *key, const char *place, struct hop_error *err)
 {
     const char **names;
-    HOP_TRY(hop_calloc(&names, cluster->count, sizeof *names, err));
-    for (size_t d = 0; d < cluster->count; d++)
-        names[d] = cluster->devices[d].name;
+    HOP_TRY(hop_cluster_names(cluster, &names, err));
     const char *const near = hop_nearest_name(name, names, cluster->count);
     free(names);
     if (near)

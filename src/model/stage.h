@@ -137,4 +137,7 @@ hop_status hop_stage_continue(struct hop_stage *stage, const struct hop_continua
 hop_status hop_stage_decode(struct hop_stage *stage, const int32_t *ids, int32_t n, int32_t past,
                             float *logits, struct hop_error *err);
 
+/* The token of the largest of n >= 1 logits, the first of equal ones. */
+int32_t hop_likeliest(const float *logits, int32_t n);
+
 #endif

@@ -190,3 +190,12 @@ hop_status hop_stage_decode(struct hop_stage *stage, const int32_t *ids, int32_t
     }
     return HOP_OK;
 }
+
+int32_t hop_likeliest(const float *logits, int32_t n)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}

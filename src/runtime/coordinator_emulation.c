@@ -7,10 +7,7 @@
 
 double hop_coordinator_time_scale(const struct hop_coordinator *c)
 {
-    for (size_t d = 0; d < c->job.cluster.count; d++)
-        if (c->job.cluster.devices[d].emulate)
-            return c->job.cluster.devices[d].time_scale;
-    return 0;
+    return hop_cluster_time_scale(&c->job.cluster);
 }
 
 void hop_coordinator_take_lateness(struct hop_coordinator *c, int32_t device, int64_t step,

@@ -121,7 +121,7 @@ static hop_status create_results(struct hop_executor *executor, struct hop_error
     return hop_calloc(&executor->scores, rows * labels, sizeof(float), err);
 }
 
-static bool has_head(const struct hop_executor *executor)
+bool hop_executor_has_head(const struct hop_executor *executor)
 {
     for (int32_t p = 0; p < executor->part_count; p++)
         if (executor->parts[p].head)
@@ -134,7 +134,7 @@ static hop_status create_picks(struct hop_executor *executor, struct hop_error *
 {
     const struct hop_executor_config *const config = &executor->config;
     const size_t sequences = (size_t)config->limits.sequences;
-    if (config->cache == 0 || !has_head(executor))
+    if (config->cache == 0 || !hop_executor_has_head(executor))
         return HOP_OK;
     HOP_TRY(hop_calloc(&executor->logits, sequences * (size_t)config->model.vocabulary,
                        sizeof(float), err));

@@ -105,6 +105,8 @@ struct hop_executor_pass {
 /* executor_buffers.c */
 hop_status hop_executor_buffers_create(struct hop_executor *executor, struct hop_error *err);
 void hop_executor_buffers_free(struct hop_executor *executor);
+/* Does a part of this device have a head? */
+bool hop_executor_has_head(const struct hop_executor *executor);
 void *hop_ring_receive(const struct hop_ring *ring, int32_t slot);
 void *hop_ring_send(const struct hop_ring *ring, int32_t slot);
 void *hop_ring_local(const struct hop_ring *ring, int32_t slot);

@@ -111,14 +111,6 @@ static int32_t sum_squares(struct hop_executor *executor)
     return n;
 }
 
-static bool has_head(const struct hop_executor *executor)
-{
-    for (int32_t p = 0; p < executor->part_count; p++)
-        if (executor->parts[p].head)
-            return true;
-    return false;
-}
-
 /* `probe_loss` is stored with the stride of the largest schedule; callers get it packed. */
 static void pack_probe_losses(struct hop_executor *executor, const struct hop_schedule *schedule)
 {
@@ -139,7 +131,7 @@ static void collect(struct hop_executor_pass *pass, struct hop_pass *out)
                              .held = (double)executor->held,
                              .scores = executor->scores,
                              .picked = executor->picked};
-    if (has_head(executor)) {
+    if (hop_executor_has_head(executor)) {
         out->losses = schedule->micro_batches;
         out->derivatives = schedule->micro_batches * schedule->probes;
         pack_probe_losses(executor, schedule);

@@ -58,23 +58,13 @@ static hop_status add_loss(struct hop_executor_pass *pass, const struct hop_task
     return HOP_OK;
 }
 
-/* The first of the largest. */
-static int32_t likeliest(const float *logits, int32_t n)
-{
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return best;
-}
-
 static hop_status pick(struct hop_executor *executor, int32_t sequences, int32_t *picked,
                        struct hop_error *err)
 {
     const int32_t vocabulary = executor->config.model.vocabulary;
     for (int32_t s = 0; s < sequences; s++) {
         const float *const logits = executor->logits + (size_t)s * (size_t)vocabulary;
-        picked[s] = likeliest(logits, vocabulary);
+        picked[s] = hop_likeliest(logits, vocabulary);
         if (!isfinite(logits[picked[s]]))
             return hop_fail(err, HOP_NUMERIC,
                             "the logits of an answer are not finite; the model or its adapters "

@@ -11,16 +11,6 @@
 #include "model/config.h"
 #include "strategy/strategy.h"
 
-hop_status hop_job_device_names(const struct hop_job *job, const char ***out, struct hop_error *err)
-{
-    const char **names;
-    HOP_TRY(hop_calloc(&names, job->cluster.count, sizeof *names, err));
-    for (size_t d = 0; d < job->cluster.count; d++)
-        names[d] = job->cluster.devices[d].name;
-    *out = names;
-    return HOP_OK;
-}
-
 static hop_status append_target(struct hop_string_list *targets, const char *name,
                                 struct hop_error *err)
 {
@@ -68,17 +58,23 @@ static void warn_of_ignored_keys(const struct hop_job *job, const struct hop_str
                  strategy->name);
 }
 
-hop_status hop_job_dtype(const struct hop_job *job, const struct hop_model_config *model,
-                         enum hop_dtype *out, struct hop_error *err)
+enum hop_dtype hop_job_dtype(const struct hop_job *job, const struct hop_weights *weights)
 {
-    struct hop_weights *weights;
-    if (job->train.dtype != HOP_JOB_DTYPE_AUTO) {
-        *out = job->train.dtype == HOP_JOB_DTYPE_F32 ? HOP_F32 : HOP_BF16;
-        return HOP_OK;
-    }
-    HOP_TRY(hop_weights_open(job->model, model, &weights, err));
-    *out = hop_weights_native_dtype(weights);
-    hop_weights_free(weights);
+    if (job->train.dtype == HOP_JOB_DTYPE_AUTO)
+        return hop_weights_native_dtype(weights);
+    return job->train.dtype == HOP_JOB_DTYPE_F32 ? HOP_F32 : HOP_BF16;
+}
+
+/* Only `auto` asks the files, which may be open already. */
+static hop_status find_dtype(const struct hop_job *job, const struct hop_model_config *model,
+                             const struct hop_weights *weights, enum hop_dtype *out,
+                             struct hop_error *err)
+{
+    struct hop_weights *opened = NULL;
+    if (job->train.dtype == HOP_JOB_DTYPE_AUTO && !weights)
+        HOP_TRY(hop_weights_open(job->model, model, &opened, err));
+    *out = hop_job_dtype(job, opened ? opened : weights);
+    hop_weights_free(opened);
     return HOP_OK;
 }
 
@@ -96,7 +92,8 @@ static int32_t probe_batch(const struct hop_job *job)
 }
 
 hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config *model,
-                        struct hop_cost_table *out, struct hop_error *err)
+                        const struct hop_weights *weights, struct hop_cost_table *out,
+                        struct hop_error *err)
 {
     const int32_t rows = (int32_t)hop_job_micro_batch_rows(job);
     const int32_t tokens = (int32_t)job->data.max_length;
@@ -113,7 +110,7 @@ hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config
         workload.cache_sequences = hop_job_answer_batches(job) * rows;
     }
     HOP_TRY(hop_job_adapters(job, model, &workload.lora, err));
-    HOP_TRY(hop_job_dtype(job, model, &workload.dtype, err));
+    HOP_TRY(find_dtype(job, model, weights, &workload.dtype, err));
     return hop_cost_from_model(&workload, &job->cluster, out, err);
 }
 
@@ -148,14 +145,6 @@ static hop_status fill_request(const struct hop_job *job, struct hop_problem *pr
     return HOP_OK;
 }
 
-static double time_scale(const struct hop_cluster *cluster)
-{
-    for (size_t d = 0; d < cluster->count; d++)
-        if (cluster->devices[d].emulate)
-            return cluster->devices[d].time_scale;
-    return 0;
-}
-
 static hop_status fill_facts(const struct hop_job *job, const struct hop_model_config *model,
                              struct hop_forecast_facts *facts, struct hop_error *err)
 {
@@ -168,7 +157,7 @@ static hop_status fill_facts(const struct hop_job *job, const struct hop_model_c
         .adapter_parameters = hop_lora_block_parameters(model, &lora),
         .tokens = hop_job_priced_tokens(job),
         .labels = hop_job_priced_labels(job),
-        .time_scale = time_scale(&job->cluster),
+        .time_scale = hop_cluster_time_scale(&job->cluster),
     };
     return HOP_OK;
 }
@@ -181,7 +170,7 @@ hop_status hop_problem_create(struct hop_job *job, struct hop_problem *out, stru
     HOP_TRY_DONE(hop_strategy_find(job->strategy, &out->strategy, err));
     HOP_TRY_DONE(hop_model_config_load(job->model, &model, err));
     HOP_TRY_DONE(adopt_adapter(job, &model, err));
-    HOP_TRY_DONE(hop_job_cost(job, &model, &out->cost, err));
+    HOP_TRY_DONE(hop_job_cost(job, &model, NULL, &out->cost, err));
     HOP_TRY_DONE(fill_request(job, out, err));
     HOP_TRY_DONE(fill_facts(job, &model, &out->facts, err));
 done:
@@ -264,7 +253,7 @@ hop_status hop_plan_save(const struct hop_plan *plan, const struct hop_job *job,
     hop_status status = HOP_OK;
     const char **names = NULL;
     json_t *object = NULL;
-    HOP_TRY_DONE(hop_job_device_names(job, &names, err));
+    HOP_TRY_DONE(hop_cluster_names(&job->cluster, &names, err));
     object = hop_plan_json(plan, names);
     if (!object) {
         status = hop_fail(err, HOP_MEMORY, "out of memory while writing %s", path);
@@ -283,7 +272,7 @@ hop_status hop_plan_load(const char *path, const struct hop_job *job, struct hop
     hop_status status = HOP_OK;
     const char **names = NULL;
     json_t *object = NULL;
-    HOP_TRY_DONE(hop_job_device_names(job, &names, err));
+    HOP_TRY_DONE(hop_cluster_names(&job->cluster, &names, err));
     HOP_TRY_DONE(hop_json_load(path, &object, err));
     HOP_TRY_DONE(hop_plan_parse(object, path, names, (int32_t)job->cluster.count, out, err));
 done:

@@ -8,6 +8,7 @@
 #include "cluster/cost.h"
 #include "model/config.h"
 #include "model/lora.h"
+#include "model/weights.h"
 #include "report/forecast.h"
 #include "report/forecast_table.h"
 #include "runtime/job.h"
@@ -45,15 +46,12 @@ hop_status hop_plan_read(const char *path, const struct hop_cost_table *cost, st
                          struct hop_error *err);
 
 /* The dtype the job computes in; `auto` is that of the model's files. */
-hop_status hop_job_dtype(const struct hop_job *job, const struct hop_model_config *model,
-                         enum hop_dtype *out, struct hop_error *err);
-/* What the job's model, data and micro-batches cost on the job's cluster. */
+enum hop_dtype hop_job_dtype(const struct hop_job *job, const struct hop_weights *weights);
+/* What the job's model, data and micro-batches cost on the job's cluster. weights: the model's
+ * files where they are open already; NULL: they are opened where the job's dtype asks for it. */
 hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config *model,
-                        struct hop_cost_table *out, struct hop_error *err);
-
-/* Names of the cluster's devices in order (points into the job). Caller frees the array. */
-hop_status hop_job_device_names(const struct hop_job *job, const char ***out,
-                                struct hop_error *err);
+                        const struct hop_weights *weights, struct hop_cost_table *out,
+                        struct hop_error *err);
 
 hop_status hop_plan_save(const struct hop_plan *plan, const struct hop_job *job, const char *path,
                          struct hop_error *err);

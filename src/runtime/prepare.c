@@ -51,8 +51,8 @@ static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
     HOP_TRY(hop_job_adapters(&c->job, &c->model, &c->lora, err));
     HOP_TRY(hop_weights_open(c->job.model, &c->model, &c->session.weights, err));
     HOP_TRY(note_unused(c, err));
-    HOP_TRY(hop_job_dtype(&c->job, &c->model, &c->dtype, err));
-    return hop_job_cost(&c->job, &c->model, &c->cost, err);
+    c->dtype = hop_job_dtype(&c->job, c->session.weights);
+    return hop_job_cost(&c->job, &c->model, c->session.weights, &c->cost, err);
 }
 
 static hop_status load_rows(struct hop_coordinator *c, const char *path, int64_t limit,
@@ -252,7 +252,7 @@ static json_t *plan_json(const struct hop_coordinator *c)
 {
     struct hop_error ignored;
     const char **names = NULL;
-    if (hop_job_device_names(&c->job, &names, &ignored) != HOP_OK)
+    if (hop_cluster_names(&c->job.cluster, &names, &ignored) != HOP_OK)
         return NULL;
     json_t *const plan = hop_plan_json(&c->plan, names);
     free(names);

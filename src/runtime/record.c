@@ -144,7 +144,7 @@ static hop_status save_trace(struct hop_coordinator *c, const struct hop_timelin
     hop_status status = HOP_OK;
     const char **names = NULL;
     char *path = NULL;
-    HOP_TRY_DONE(hop_job_device_names(&c->job, &names, err));
+    HOP_TRY_DONE(hop_cluster_names(&c->job.cluster, &names, err));
     HOP_TRY_DONE(hop_coordinator_path(c, "trace.json", &path, err));
     HOP_TRY_DONE(hop_trace_save(path, timeline, &c->plan, names, err));
 done:

@@ -32,7 +32,7 @@ static hop_status play(const char *run, struct prediction *p, struct hop_error *
     const struct hop_strategy *strategy;
     HOP_TRY(hop_job_load(text("%s/config.yaml", run), NULL, 0, &p->job, err));
     HOP_TRY(hop_model_config_load(p->job.model, &p->model, err));
-    HOP_TRY(hop_job_cost(&p->job, &p->model, &p->cost, err));
+    HOP_TRY(hop_job_cost(&p->job, &p->model, NULL, &p->cost, err));
     HOP_TRY(hop_plan_load(text("%s/plan.json", run), &p->job, &p->plan, err));
     HOP_TRY(hop_strategy_find(p->plan.strategy, &strategy, err));
     HOP_TRY(strategy->schedule(&p->plan, &p->cost, p->plan.micro_batches, p->plan.probes,

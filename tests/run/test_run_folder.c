@@ -199,7 +199,7 @@ static void price_run(struct hop_cost_table *cost)
     struct hop_model_config config;
     if (hop_job_load(text("%s/config.yaml", run), NULL, 0, &resolved, &err) ||
         hop_model_config_load(resolved.model, &config, &err) ||
-        hop_job_cost(&resolved, &config, cost, &err))
+        hop_job_cost(&resolved, &config, NULL, cost, &err))
         fail_msg("%s", err.message);
     hop_job_free(&resolved);
 }
