@@ -23,6 +23,12 @@ struct hop_cost_device {
     double *probe;       /* (blocks) seconds that each probe after the first adds to a PROBE that
                             runs several at once; as `forward` where nobody measured it */
     double *step;        /* (blocks) seconds of the optimizer; zeros where nobody measured it */
+    double *feedback;    /* (blocks) seconds of the adapter gradients of a DELTA by feedback; zeros
+                            where nobody measured it */
+    double exit_forward; /* seconds of an output layer (final norm, head at the label positions)
+                            behind the last BP-free stage, one pass of one micro-batch; 0 where
+                            nobody measured it */
+    double exit_bytes;   /* that it takes: its weights and scratch */
     double *state_bytes; /* (blocks) weights, adapters, gradients and optimizer state */
     double *activation_bytes;      /* (blocks) kept for backward, one micro-batch in flight */
     double fixed_bytes;            /* whatever the device holds: scratch and message buffers */
@@ -76,6 +82,7 @@ double hop_cost_backward(const struct hop_cost_table *cost, int32_t device, int3
 double hop_cost_probe(const struct hop_cost_table *cost, int32_t device, int32_t lo, int32_t hi,
                       int32_t probes);
 double hop_cost_step(const struct hop_cost_table *cost, int32_t device, int32_t lo, int32_t hi);
+double hop_cost_feedback(const struct hop_cost_table *cost, int32_t device, int32_t lo, int32_t hi);
 /* Bytes of a device that holds blocks [lo, hi) and keeps `in_flight` micro-batches for backward (0:
  * none, as on BP-free devices):
  *     fixed + sum(state) + in_flight * sum(activation)        (spec: lambda_1..lambda_4)

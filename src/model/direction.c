@@ -2,6 +2,8 @@
 
 #include "base/random.h"
 
+const char *const hop_distribution_names[] = {"gaussian", "rademacher", NULL};
+
 /* A multiple of four, since the generator makes four numbers at a time. */
 enum { CHUNK = 2048 };
 

@@ -7,11 +7,17 @@
 
 #include "model/lora.h"
 
+/* What the elements of z are drawn from; both have mean 0 and variance 1. */
+enum hop_distribution { HOP_GAUSSIAN, HOP_RADEMACHER };
+extern const char *const hop_distribution_names[]; /* "gaussian", "rademacher", NULL */
+
 /* Which direction: probe `direction` of a micro-batch of a step. */
 struct hop_direction {
     uint64_t seed;
     uint32_t step;
     uint16_t micro_batch, direction;
+    uint16_t sample; /* of the micro-batch, where samples have their own; shared ones are 0's */
+    enum hop_distribution distribution;
 };
 
 /* out[i] = value of element begin+i of z for this parameter, i < n. */
@@ -25,5 +31,20 @@ void hop_direction_values(const struct hop_direction *direction,
 void hop_parameters_add_directions(struct hop_parameters *parameters, uint64_t seed, uint32_t step,
                                    uint16_t micro_batch, const uint16_t *directions,
                                    const float *coefficients, int32_t count);
+
+/* The directions of a micro-batch. */
+struct hop_direction_set {
+    uint64_t seed;
+    uint32_t step;
+    uint16_t micro_batch;
+    uint16_t first;  /* directions first .. first + count - 1 */
+    int32_t count;   /* probes */
+    int32_t samples; /* that have their own direction; 0: all share one */
+    enum hop_distribution distribution;
+};
+
+/* The same for coefficients (count, max(samples, 1)), added probe by probe and sample by sample. */
+void hop_parameters_add_estimate(struct hop_parameters *parameters,
+                                 const struct hop_direction_set *set, const float *coefficients);
 
 #endif

@@ -29,11 +29,15 @@ struct hop_lora_config {
     int32_t blocks;            /* rows of the tables; 0: the same everywhere */
     uint16_t ranks[HOP_LORA_BLOCKS][HOP_TARGETS]; /* 0: no adapter */
     double alphas[HOP_LORA_BLOCKS][HOP_TARGETS];
+    /* Blocks [core_lo, core_hi) train a core (core, core) between fixed factors instead of A and B
+     * (see model/core.h); core 0: none. Their rank is `core`. */
+    int32_t core, core_lo, core_hi;
 };
 
-enum hop_factor { HOP_LORA_A, HOP_LORA_B };
+enum hop_factor { HOP_LORA_A, HOP_LORA_B, HOP_LORA_CORE };
 
-/* One factor matrix: A (rank, in) or B (out, rank), at values + offset of its set. */
+/* One trained matrix: A (rank, in), B (out, rank) or a core (rank, rank), at values + offset of its
+ * set. */
 struct hop_parameter {
     int32_t block;
     enum hop_target target;

@@ -42,14 +42,17 @@ struct hop_stage_config {
     enum hop_dtype dtype; /* of computation and hidden states: f32 or bf16 */
     int32_t lo, hi;       /* blocks [lo, hi) */
     bool embed, head;
+    bool exit; /* an output layer (final norm, lm_head) behind blocks that are not the last ones */
     enum hop_gradient gradient;
     struct hop_batch_limits limits; /* largest micro-batch */
-    int32_t slots;                  /* micro-batches kept for backward at once; 0: forward only */
-    int32_t probes;                 /* largest number of probes in one call; 0: none */
-    int32_t cache;                  /* positions of the key/value cache for decoding; 0: none */
-    int32_t cache_sequences;        /* that the cache holds at once; 0: one */
-    struct hop_shard shard;         /* all zero: whole tensors */
-    struct hop_exchange exchange;   /* of a shard */
+    int32_t slots;   /* micro-batches kept at once, for backward, tangents or feedback; 0: none */
+    int32_t probes;  /* largest number of probes (passes) or tangents in one call; 0: none */
+    bool per_sample; /* probes perturb every sample of the micro-batch on its own */
+    bool tangents;   /* calls of hop_stage_tangent() come */
+    int32_t cache;   /* positions of the key/value cache for decoding; 0: none */
+    int32_t cache_sequences;      /* that the cache holds at once; 0: one */
+    struct hop_shard shard;       /* all zero: whole tensors */
+    struct hop_exchange exchange; /* of a shard */
 };
 
 /* What a stage of this configuration allocates; the planner prices it with the same function.
@@ -80,7 +83,8 @@ hop_status hop_stage_adapters_changed(struct hop_stage *stage, struct hop_error 
 
 /* Forward of one micro-batch. input: (tokens, hidden), NULL where the stage embeds. output:
  * (tokens, hidden), NULL where the stage has the head; then logprob (labels) gets the label
- * log-probabilities. slot >= 0 keeps what backward needs there (the head also computes the loss
+ * log-probabilities; so it does on a stage with an exit, by its output layer, unless it is
+ * NULL. slot >= 0 keeps what backward needs there (the head also computes the loss
  * gradient at once, for the loss -sum(logprob)/label_total); slot -1 keeps nothing. */
 hop_status hop_stage_forward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
                              const void *input, void *output, float *logprob,
@@ -93,25 +97,44 @@ hop_status hop_stage_forward(struct hop_stage *stage, const struct hop_batch *ba
 hop_status hop_stage_backward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
                               const void *doutput, void *dinput, struct hop_error *err);
 
-/* One probe: adapters theta + epsilon * z, z from (seed, step, micro-batch, direction, parameter).
- */
+/* One probe: adapters theta + epsilon * z, z from (seed, step, micro-batch, direction, parameter)
+ * and, per sample, its place in the micro-batch. */
 struct hop_probe {
     uint16_t direction; /* probe index in the key of the direction */
-    float epsilon;
+    float epsilon;      /* of any sign; not read for tangents */
 };
 struct hop_probe_set {
     uint64_t seed;
     uint32_t step;
     int32_t count;
     const struct hop_probe *probes; /* (count) */
+    enum hop_distribution distribution;
 };
 
 /* Forward of `count` probes of one micro-batch as one batch: input and output are (count * tokens,
- * hidden), probe after probe; logprob (count * labels). On a zeroth-order stage each probe runs
- * with its own perturbed adapters; on any other the adapters are the plain ones. */
+ * hidden), probe after probe; logprob (count * labels). On a zeroth-order stage each probe (with
+ * per_sample: each probe of each sample) runs with its own perturbed adapters; on any other the
+ * adapters are the plain ones. With an exit either output or logprob may be NULL. */
 hop_status hop_stage_probe(struct hop_stage *stage, const struct hop_batch *batch,
                            const struct hop_probe_set *set, const void *input, void *output,
                            float *logprob, struct hop_error *err);
+
+/* Tangents: output[q] = J_input input[q] + J_theta z_q, the derivative of the stage's output along
+ * direction q, by forward-mode differentiation around the micro-batch kept in `slot`: forward
+ * operations only, no epsilon. input, output: (count * tokens, hidden), probe after probe; input
+ * NULL: zero, as in front of the first stage. The slot stays as it is. For zeroth-order stages
+ * without a head. */
+hop_status hop_stage_tangent(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
+                             const struct hop_probe_set *set, const void *input, void *output,
+                             struct hop_error *err);
+/* Feedback: delta (tokens, hidden), the gradient of the stage's output or what stands for it, is
+ * taken as the gradient of the output of every block. Adds to the gradients of the adapters of
+ * o_proj and down_proj, whose products are added to the residual stream; all others stay 0. Forward
+ * operations only; the slot stays as it is. For zeroth-order stages without a head. */
+hop_status hop_stage_feedback(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
+                              const void *delta, struct hop_error *err);
+/* Frees a slot that no backward will. */
+void hop_stage_release(struct hop_stage *stage, int32_t slot);
 
 /* The next tokens of sequences whose earlier ones are in the key/value cache: of sequence s the
  * tokens offset[s] .. offset[s+1), at positions past[s], past[s] + 1, ... What the cache holds from

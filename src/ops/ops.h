@@ -14,6 +14,10 @@
  * - Activation and adapter pointers are backend memory from alloc() (host memory where
  * `host_memory` is true). Small index arrays (ids, positions, offsets, labels) and
  * log-probabilities are host memory.
+ * - Tangents (forward-mode differentiation) are forward operations: a backend without backward has
+ * them. `count` tangents of the same primal call lie one after the other, (count * rows, dim); the
+ * primal tensors lie there once. What is linear (embed with a frozen table, rope, gather) is its
+ * own tangent.
  * - Rows are independent: a row's forward result is the same bits whatever other rows are in the
  * call only where a backend says so; equal calls always give equal bits.
  * - Calls may use scratch memory the backend keeps and grows; after the first call of each size
@@ -46,8 +50,9 @@ enum hop_weight_use {
 struct hop_lora {
     int32_t rank, groups;
     float scale;
-    const float *a; /* (groups, rank, in) */
-    const float *b; /* (groups, out, rank) */
+    const float *a;        /* (groups, rank, in) */
+    const float *b;        /* (groups, out, rank) */
+    const int32_t *offset; /* (groups + 1) rows of each group, host memory; NULL: equal runs */
 };
 
 /* One of the projections that read the same input x (q/k/v, gate/up, or a single one). */
@@ -60,6 +65,20 @@ struct hop_projection {
     const void *dy; /* backward: gradient of y (rows, out) */
     float *da;      /* backward: (rank, in), added to; NULL where not wanted */
     float *db;      /* backward: (out, rank), added to; NULL where not wanted */
+};
+
+/* The tangent of one projection. The directions da, db of its adapters are groups like those of a
+ * hop_lora: group g belongs to rows offset[g] .. offset[g + 1] of the count * rows tangent rows
+ * (NULL: equal runs), which are copies of the primal rows. */
+struct hop_projection_tangent {
+    const struct hop_weight *weight; /* (out, in) */
+    const struct hop_lora *lora;     /* the primal adapters, groups 1; NULL: no adapter */
+    const float *u;                  /* (rows, rank) of the primal call; with lora */
+    int32_t groups;                  /* of the directions; 0: the adapters do not move */
+    const float *da;                 /* (groups, rank, in) */
+    const float *db;                 /* (groups, out, rank) */
+    const int32_t *offset;           /* (groups + 1) */
+    void *dy;                        /* result (count * rows, out) */
 };
 
 /* Causal grouped-query attention over packed sequences. Query i of sequence s (there are
@@ -190,12 +209,54 @@ struct hop_ops {
                                const void *x, const struct hop_weight *head, int32_t labels,
                                const int32_t *row, const int32_t *id, float *logprob,
                                struct hop_error *err);
-    /* The same, and dx (rows, dim) = gradient of -scale * sum_j logprob[j]; rows without a label
-     * get 0. */
+    /* The same as loss_forward, and dx (rows, dim) = gradient of -scale * sum_j logprob[j]; rows
+     * without a label get 0. */
     hop_status (*loss_backward)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
                                 const void *x, const struct hop_weight *head, int32_t labels,
                                 const int32_t *row, const int32_t *id, float scale, float *logprob,
                                 void *dx, struct hop_error *err);
+
+    /* Adapter gradients of one projection of x (rows, in) whose output's gradient dy is known, by
+     * products of matrices alone, so that a backend without backward has it too: da += scale (dy
+     * B)^T x, db += scale dy^T u, u = x A^T. lora.groups must be 1. Of the projection only weight
+     * (for its shape), lora, u, dy, da and db are read. */
+    hop_status (*adapter_gradient)(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
+                                   const void *x, const struct hop_projection *projection,
+                                   struct hop_error *err);
+
+    /* dy = gain * rstd * (dx - x * rstd^2 * mean(x * dx)); dx, dy (count * rows, dim), may be
+     * equal. */
+    hop_status (*rmsnorm_tangent)(struct hop_backend *backend, enum hop_dtype dtype, int32_t count,
+                                  int64_t rows, int64_t dim, const void *x, const float *gain,
+                                  const float *rstd, const void *dx, void *dy,
+                                  struct hop_error *err);
+    /* For each of n projections of the same x (rows, in) and its tangent dx (count * rows, in):
+     * dy = dx W^T [+ residual] + scale ((dx A^T + x dA^T) B^T + (x A^T) dB^T). dx NULL: zero, then
+     * only the directions count. residual (count * rows, out) is for n == 1, may be NULL, may
+     * equal dy. */
+    hop_status (*project_tangent)(struct hop_backend *backend, enum hop_dtype dtype, int32_t count,
+                                  int64_t rows, const void *x, const void *dx,
+                                  const struct hop_projection_tangent *projections, int n,
+                                  const void *residual, struct hop_error *err);
+    /* dout (count * rows, heads*head_dim): with P the probabilities of the primal call and S its
+     * scaled scores, dP = P (dS - sum_k P dS) and dout = dP V + P dV. `shape` is that of the primal
+     * call (q_offset equals kv_offset); dq, dk, dv have its strides, tangent after tangent. */
+    hop_status (*attention_tangent)(struct hop_backend *backend, enum hop_dtype dtype,
+                                    const struct hop_attention *shape, int32_t count, const void *q,
+                                    const void *k, const void *v, const void *out, const float *lse,
+                                    const void *dq, const void *dk, const void *dv, void *dout,
+                                    struct hop_error *err);
+    /* dy = silu'(gate) up dgate + silu(gate) dup; dgate, dup, dy (count * n); dy may equal dgate.
+     */
+    hop_status (*swiglu_tangent)(struct hop_backend *backend, enum hop_dtype dtype, int32_t count,
+                                 int64_t n, const void *gate, const void *up, const void *dgate,
+                                 const void *dup, void *dy, struct hop_error *err);
+    /* dlogprob[c * labels + j] = derivative of logprob[j] along tangent c of dx (count * rows,
+     * dim). */
+    hop_status (*loss_tangent)(struct hop_backend *backend, enum hop_dtype dtype, int32_t count,
+                               int64_t rows, const void *x, const void *dx,
+                               const struct hop_weight *head, int32_t labels, const int32_t *row,
+                               const int32_t *id, float *dlogprob, struct hop_error *err);
 };
 
 static inline int32_t hop_attention_group(const struct hop_attention *shape)

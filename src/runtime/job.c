@@ -7,12 +7,17 @@
 #include "data/dataset.h"
 #include "io/file.h"
 #include "io/yaml.h"
+#include "model/direction.h"
 #include "model/lora.h"
+#include "schedule/estimator.h"
 #include "strategy/strategy.h"
 #include "text/chat.h"
 
 static const char *const dtypes[] = {"auto", "f32", "bf16", NULL};
 static const char *const results[] = {"auto", "last", "best", NULL};
+static const char *const estimators[] = {"difference", "central", "boundary",
+                                         "feedback",   "none",    NULL};
+static const char *const core_blocks[] = {"zeroth-order", "all", NULL};
 static const char *const device_uses[] = {"default", "auto", "all", NULL};
 
 enum { DEFAULT_PROBES = 3, MOST_PROBES = 4096 };
@@ -75,38 +80,50 @@ static const struct hop_field data_fields[] = {
      .help = "tokens of an answer that evaluation of squad decodes at most; 0: the loss only"},
     {0}};
 
-static const struct hop_field lora_fields[] = {{.key = "rank",
-                                                .type = HOP_FIELD_INT,
-                                                .offset = AT(lora.rank),
-                                                .fallback = 8,
-                                                .minimum = 1,
-                                                .maximum = 1024,
-                                                .help = "rank r of the adapters"},
-                                               {.key = "alpha",
-                                                .type = HOP_FIELD_REAL,
-                                                .offset = AT(lora.alpha),
-                                                .fallback = 16,
-                                                .minimum = TINY,
-                                                .maximum = 1e6,
-                                                .help = "scaling is alpha / rank"},
-                                               {.key = "rslora",
-                                                .type = HOP_FIELD_BOOL,
-                                                .offset = AT(lora.rslora),
-                                                .help = "scaling is alpha / sqrt(rank)"},
-                                               {.key = "dropout",
-                                                .type = HOP_FIELD_REAL,
-                                                .offset = AT(lora.dropout),
-                                                .help = "only 0 in this version"},
-                                               {.key = "targets",
-                                                .type = HOP_FIELD_STRINGS,
-                                                .offset = AT(lora.targets),
-                                                .fallback_text = "q_proj,v_proj",
-                                                .help = "projections that carry adapters"},
-                                               {.key = "init",
-                                                .type = HOP_FIELD_STRING,
-                                                .offset = AT(lora.init),
-                                                .help = "PEFT adapter folder to start from"},
-                                               {0}};
+static const struct hop_field lora_fields[] = {
+    {.key = "rank",
+     .type = HOP_FIELD_INT,
+     .offset = AT(lora.rank),
+     .fallback = 8,
+     .minimum = 1,
+     .maximum = 1024,
+     .help = "rank r of the adapters"},
+    {.key = "alpha",
+     .type = HOP_FIELD_REAL,
+     .offset = AT(lora.alpha),
+     .fallback = 16,
+     .minimum = TINY,
+     .maximum = 1e6,
+     .help = "scaling is alpha / rank"},
+    {.key = "rslora",
+     .type = HOP_FIELD_BOOL,
+     .offset = AT(lora.rslora),
+     .help = "scaling is alpha / sqrt(rank)"},
+    {.key = "dropout",
+     .type = HOP_FIELD_REAL,
+     .offset = AT(lora.dropout),
+     .help = "only 0 in this version"},
+    {.key = "targets",
+     .type = HOP_FIELD_STRINGS,
+     .offset = AT(lora.targets),
+     .fallback_text = "q_proj,v_proj",
+     .help = "projections that carry adapters"},
+    {.key = "core",
+     .type = HOP_FIELD_INT,
+     .offset = AT(lora.core),
+     .minimum = 0,
+     .maximum = HOP_MAX_RANK,
+     .help = "train cores of this size between fixed factors, in place of both factors; 0: none"},
+    {.key = "core_blocks",
+     .type = HOP_FIELD_CHOICE,
+     .offset = AT(lora.core_blocks),
+     .choices = core_blocks,
+     .help = "which blocks train cores"},
+    {.key = "init",
+     .type = HOP_FIELD_STRING,
+     .offset = AT(lora.init),
+     .help = "PEFT adapter folder to start from"},
+    {0}};
 
 static const struct hop_field train_fields[] = {
     {.key = "batch_size",
@@ -255,21 +272,28 @@ static const struct hop_field zo_fields[] = {
     {.key = "early_exit",
      .type = HOP_FIELD_ANY,
      .offset = AT(zo.early_exit),
-     .help = "only 0 (off) or auto, which is off, in this version"},
+     .help = "probes per micro-batch that end at an output layer on the last BP-free device; auto: "
+             "as many as its idle time takes; 0: off"},
     {.key = "exit_base",
-     .type = HOP_FIELD_STRING,
+     .type = HOP_FIELD_CHOICE,
      .offset = AT(zo.exit_base),
-     .help = "belongs to the early exit: not in this version"},
+     .choices = hop_exit_base_names,
+     .help = "loss that exit probes are compared with; full-model is the printed formula"},
     {.key = "estimator",
-     .type = HOP_FIELD_STRING,
+     .type = HOP_FIELD_CHOICE,
      .offset = AT(zo.estimator),
-     .fallback_text = "difference",
-     .help = "only `difference` in this version"},
+     .choices = estimators,
+     .help = "how BP-free devices learn about their gradient; none: they stay untrained"},
     {.key = "directions",
-     .type = HOP_FIELD_STRING,
+     .type = HOP_FIELD_CHOICE,
      .offset = AT(zo.directions),
-     .fallback_text = "shared",
-     .help = "only `shared` in this version"},
+     .choices = hop_directions_names,
+     .help = "one direction for a micro-batch, or one for each of its samples"},
+    {.key = "distribution",
+     .type = HOP_FIELD_CHOICE,
+     .offset = AT(zo.distribution),
+     .choices = hop_distribution_names,
+     .help = "of the directions' elements"},
     {0}};
 
 static const struct hop_field plan_fields[] = {
@@ -371,15 +395,6 @@ static hop_status require(const char *value, const char *where, const char *key,
                     example);
 }
 
-static hop_status only(const char *value, const char *allowed, const char *where, const char *key,
-                       struct hop_error *err)
-{
-    if (!value || strcmp(value, allowed) == 0)
-        return HOP_OK;
-    return hop_fail(err, HOP_UNSUPPORTED, "%s: %s: '%s' is not supported; only '%s' is", where, key,
-                    value, allowed);
-}
-
 /* zo.probes: Q or auto */
 static hop_status read_probes(struct hop_job *job, const char *where, struct hop_error *err)
 {
@@ -404,18 +419,50 @@ static hop_status read_probes(struct hop_job *job, const char *where, struct hop
     return status;
 }
 
-static hop_status check_early_exit(const struct hop_job *job, const char *where,
-                                   struct hop_error *err)
+/* zo.early_exit: Q' or auto */
+static hop_status read_early_exit(struct hop_job *job, const char *where, struct hop_error *err)
 {
     const json_t *const value = job->zo.early_exit;
-    if (job->zo.exit_base)
-        return hop_fail(err, HOP_UNSUPPORTED,
-                        "%s: zo.exit_base: exit probes are not supported; leave it out", where);
-    if (!value || (json_is_integer(value) && json_integer_value(value) == 0) ||
-        (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0))
+    job->zo.exit_probes = 0;
+    if (!value)
         return HOP_OK;
-    return hop_fail(err, HOP_UNSUPPORTED,
-                    "%s: zo.early_exit: exit probes are not supported; use 0 or auto", where);
+    if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0) {
+        job->zo.exit_probes = HOP_PROBES_AUTO;
+        return HOP_OK;
+    }
+    const json_int_t probes = json_integer_value(value);
+    if (!json_is_integer(value) || probes < 0 || probes > MOST_PROBES)
+        return hop_fail(err, HOP_INPUT,
+                        "%s: zo.early_exit: expected a whole number from 0 to %d, or auto", where,
+                        MOST_PROBES);
+    job->zo.exit_probes = (int32_t)probes;
+    return HOP_OK;
+}
+
+/* What only needs the keys themselves. */
+static hop_status check_estimator(struct hop_job *job, const char *where, struct hop_error *err)
+{
+    const bool has_exit = job->zo.estimator < HOP_ESTIMATORS &&
+                          hop_estimator_has_exit((enum hop_estimator)job->zo.estimator);
+    if (!has_exit && job->zo.exit_probes > 0)
+        return hop_fail(err, HOP_INPUT,
+                        "%s: zo.early_exit: the estimator %s knows no early exit; use auto or 0",
+                        where, estimators[job->zo.estimator]);
+    if (!has_exit)
+        job->zo.exit_probes = 0;
+    return HOP_OK;
+}
+
+/* Keys whose parts are being built. */
+static hop_status check_built(const struct hop_job *job, const char *where, struct hop_error *err)
+{
+    if (job->zo.estimator != HOP_DIFFERENCE || job->zo.directions != HOP_SHARED ||
+        job->zo.distribution != HOP_GAUSSIAN || job->zo.exit_probes > 0 || job->lora.core > 0)
+        return hop_fail(err, HOP_UNSUPPORTED,
+                        "%s: zo: only estimator difference, directions shared, distribution "
+                        "gaussian, early_exit 0 or auto and no cores are supported",
+                        where);
+    return HOP_OK;
 }
 
 /* zo.blocks: [lo, hi) */
@@ -469,10 +516,10 @@ static hop_status check(struct hop_job *job, const char *where, struct hop_error
     if (job->lora.dropout != 0)
         return hop_fail(err, HOP_UNSUPPORTED, "%s: lora.dropout: only 0 is supported, found %g",
                         where, job->lora.dropout);
-    HOP_TRY(only(job->zo.estimator, "difference", where, "zo.estimator", err));
-    HOP_TRY(only(job->zo.directions, "shared", where, "zo.directions", err));
     HOP_TRY(read_probes(job, where, err));
-    HOP_TRY(check_early_exit(job, where, err));
+    HOP_TRY(read_early_exit(job, where, err));
+    HOP_TRY(check_estimator(job, where, err));
+    HOP_TRY(check_built(job, where, err));
     HOP_TRY(read_zo_blocks(job, where, err));
     HOP_TRY(check_stopping(job, where, err));
     if (job->plan.micro_batches > job->train.batch_size)

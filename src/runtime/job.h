@@ -18,6 +18,9 @@ enum hop_job_dtype { HOP_JOB_DTYPE_AUTO, HOP_JOB_DTYPE_F32, HOP_JOB_DTYPE_BF16 }
 /* Whose adapter a run leaves; auto: the best one with early stopping, else the last. */
 enum hop_job_result { HOP_RESULT_AUTO, HOP_RESULT_LAST, HOP_RESULT_BEST };
 
+/* Which blocks train cores. */
+enum hop_core_blocks { HOP_CORE_ZEROTH_ORDER, HOP_CORE_ALL };
+
 struct hop_job {
     char *model, *strategy, *output;
     struct {               /* data */
@@ -28,8 +31,9 @@ struct hop_job {
         int64_t max_length, limit, eval_limit, eval_max_tokens;
         bool shuffle;
     } data;
-    struct { /* lora */
-        int64_t rank;
+    struct {                /* lora */
+        int64_t rank, core; /* core 0: none */
+        int core_blocks;    /* enum hop_core_blocks */
         double alpha, dropout;
         bool rslora;
         struct hop_string_list targets;
@@ -50,8 +54,12 @@ struct hop_job {
         int64_t probe_batch;
         double epsilon, learning_rate; /* learning_rate 0: as train.learning_rate */
         json_t *early_exit, *blocks;
-        int32_t lo, hi; /* from blocks: those of `single` that are zeroth-order */
-        char *estimator, *directions, *exit_base;
+        int32_t lo, hi;      /* from blocks: those of `single` that are zeroth-order */
+        int32_t exit_probes; /* from early_exit, or HOP_PROBES_AUTO */
+        int estimator;       /* enum hop_estimator; HOP_ESTIMATORS: none, they stay untrained */
+        int directions;      /* enum hop_directions */
+        int distribution;    /* enum hop_distribution */
+        int exit_base;       /* enum hop_exit_base */
     } zo;
     struct { /* plan */
         json_t *blocks;

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "schedule/estimator.h"
+
 void hop_plan_free(struct hop_plan *plan)
 {
     if (!plan)
@@ -12,6 +14,9 @@ void hop_plan_free(struct hop_plan *plan)
 }
 
 const char *const hop_collective_names[] = {"all-reduce", "all-gather", NULL};
+const char *const hop_estimator_names[] = {"difference", "central", "boundary", "feedback", NULL};
+const char *const hop_directions_names[] = {"shared", "per-sample", NULL};
+const char *const hop_exit_base_names[] = {"own", "full-model", NULL};
 
 int32_t hop_plan_pipelines(const struct hop_plan *plan)
 {
@@ -120,6 +125,6 @@ bool hop_plan_has_zeroth_order(const struct hop_plan *plan)
 bool hop_plan_sends_gradient(const struct hop_plan *plan, int32_t part)
 {
     const int32_t previous = hop_plan_previous(plan, part);
-    return previous >= 0 && plan->parts[part].gradient == HOP_GRADIENT_BACKPROP &&
-           plan->parts[previous].gradient == HOP_GRADIENT_BACKPROP;
+    return previous >= 0 && hop_plan_gradient_task(plan, part) != HOP_TASK_KINDS &&
+           hop_plan_gradient_task(plan, previous) != HOP_TASK_KINDS;
 }

@@ -32,7 +32,8 @@ struct hop_part {
     double tensor_lo, tensor_hi; /* share of heads and feed-forward columns, in [0, 1] */
     double micro_lo, micro_hi;   /* share of the mini-batch's micro-batches its pipeline handles */
     enum hop_gradient gradient;
-    int32_t in_flight;      /* micro-batches kept for backward at once, at most; 0: none are kept */
+    int32_t in_flight; /* micro-batches whose activations are kept at once, at most, for backward
+                          or as hop_plan_keeps() says; 0: none are kept */
     double forward_seconds; /* predicted, of one micro-batch */
     double memory_bytes;    /* predicted, with in_flight micro-batches kept */
     double memory_limit;    /* of the device; INFINITY: none */
@@ -45,16 +46,42 @@ enum hop_collective {
 };
 extern const char *const hop_collective_names[]; /* "all-reduce", "all-gather", NULL */
 
+/* How the zeroth-order parts of a plan learn about their gradient (see schedule/estimator.h). */
+enum hop_estimator {
+    HOP_DIFFERENCE, /* one-sided differences of losses; probes run through the whole pipeline */
+    HOP_CENTRAL,    /* two-sided ones: two passes a probe */
+    HOP_BOUNDARY,   /* <delta, J z>: tangents through the zeroth-order parts, and the gradient delta
+                       of their output from the first backprop part */
+    HOP_FEEDBACK,   /* delta itself, handed back unchanged past every block: no probes */
+    HOP_ESTIMATORS
+};
+extern const char *const hop_estimator_names[]; /* "difference", ..., NULL */
+
+/* What of a micro-batch shares a direction z. */
+enum hop_directions { HOP_SHARED, HOP_PER_SAMPLE };
+extern const char *const hop_directions_names[]; /* "shared", "per-sample", NULL */
+
+/* The loss that an exit probe is compared with. */
+enum hop_exit_base {
+    HOP_EXIT_OWN,       /* the unperturbed loss of the exit's own model */
+    HOP_EXIT_FULL_MODEL /* that of the whole model, as the paper prints it */
+};
+extern const char *const hop_exit_base_names[]; /* "own", "full-model", NULL */
+
 enum { HOP_STRATEGY_NAME = 32 };
 
 struct hop_plan {
     char strategy[HOP_STRATEGY_NAME];
-    int32_t blocks;              /* of the model */
-    int32_t devices;             /* of the cluster; those without a part stay idle */
-    int32_t micro_batches;       /* M of a full mini-batch */
-    int32_t probes;              /* Q per micro-batch */
-    int32_t probe_batch;         /* probes that one PROBE task runs at once; 0: all Q */
-    int32_t exit_probes;         /* Q' per micro-batch that end on the last BP-free device */
+    int32_t blocks;        /* of the model */
+    int32_t devices;       /* of the cluster; those without a part stay idle */
+    int32_t micro_batches; /* M of a full mini-batch */
+    int32_t probes;        /* Q per micro-batch */
+    int32_t probe_batch;   /* probes that one PROBE task runs at once; 0: all Q */
+    int32_t exit_probes;   /* Q' per micro-batch that end on the last zeroth-order part; their
+                              directions are Q .. Q + Q' - 1 */
+    enum hop_estimator estimator;
+    enum hop_directions directions;
+    enum hop_exit_base exit_base;
     int32_t micro_batch_samples; /* rows of a micro-batch, for people and files; 0: not known */
     enum hop_collective collective;
     struct hop_part *parts;
@@ -112,7 +139,7 @@ struct hop_range hop_part_rows(const struct hop_part *part, int32_t rows);
 /* Micro-batches of a mini-batch of n micro-batches that the part's pipeline handles. */
 struct hop_range hop_part_micro_batches(const struct hop_part *part, int32_t n);
 bool hop_part_handles(const struct hop_part *part, int32_t micro_batches, int32_t m);
-/* Is any part trained by zeroth-order probes? Then every part runs them. */
+/* Is any part trained without backward? */
 bool hop_plan_has_zeroth_order(const struct hop_plan *plan);
 /* Does `part` send the gradient of its input to the part before it? */
 bool hop_plan_sends_gradient(const struct hop_plan *plan, int32_t part);

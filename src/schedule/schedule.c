@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 const char *const hop_task_kind_names[] = {"FORWARD", "BACKWARD", "PROBE", "EXIT_PROBE",
-                                           "REDUCE",  "STEP",     NULL};
-const char *const hop_payload_names[] = {"activation", "gradient", "probe activation", "derivative",
-                                         NULL};
+                                           "DELTA",   "REDUCE",   "STEP",  NULL};
+const char *const hop_payload_names[] = {"activation", "gradient",  "probe activation",
+                                         "derivative", "base loss", NULL};
 
 void hop_schedule_free(struct hop_schedule *schedule)
 {

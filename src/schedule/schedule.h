@@ -15,6 +15,8 @@ enum hop_task_kind {
     HOP_BACKWARD,
     HOP_PROBE,
     HOP_EXIT_PROBE,
+    HOP_DELTA,  /* takes the gradient of its part's output, without running backward: the
+                   derivatives <delta, J z>, or feedback (see schedule/estimator.h) */
     HOP_REDUCE, /* one all-reduce of adapter gradients, see schedule/reduction.h */
     HOP_STEP,
     HOP_TASK_KINDS
@@ -25,7 +27,8 @@ struct hop_task {
     enum hop_task_kind kind;
     int32_t part;
     int32_t micro_batch;        /* -1 for REDUCE and STEP */
-    int32_t probe_lo, probe_hi; /* probes [lo, hi) of a PROBE, else 0, 0 */
+    int32_t probe_lo, probe_hi; /* probes [lo, hi) of a PROBE or EXIT_PROBE, else 0, 0; those of
+                                   EXIT_PROBEs count from 0 as well */
     int32_t reduction;          /* index in hop_reductions_derive()'s order for a REDUCE, else 0 */
 };
 
@@ -46,7 +49,7 @@ struct hop_task_list {
 /* What one pass over a mini-batch of `micro_batches` micro-batches does. training == false: only
  * FORWARD tasks (evaluation). */
 struct hop_schedule {
-    int32_t micro_batches, probes;
+    int32_t micro_batches, probes, exit_probes;
     bool training;
     struct hop_task_list *lists; /* (devices) */
     int32_t devices;
@@ -74,10 +77,13 @@ hop_status hop_schedule_evaluation(const struct hop_plan *plan, int32_t micro_ba
                                    struct hop_schedule *out, struct hop_error *err);
 
 enum hop_payload {
-    HOP_ACTIVATION,       /* hidden states of a FORWARD */
-    HOP_GRADIENT,         /* gradient of hidden states, from a BACKWARD to the part before */
-    HOP_PROBE_ACTIVATION, /* hidden states of a PROBE */
-    HOP_DERIVATIVE, /* directional derivatives g, from the head's PROBE to a zeroth-order STEP */
+    HOP_ACTIVATION, /* hidden states of a FORWARD */
+    HOP_GRADIENT,   /* gradient of hidden states, from a BACKWARD or DELTA to the part before */
+    HOP_PROBE_ACTIVATION, /* hidden states, or their tangents, of a PROBE or EXIT_PROBE */
+    HOP_DERIVATIVE,       /* directional derivatives g, from the task that computes them (see
+                             hop_plan_derivative_task()) to a zeroth-order STEP */
+    HOP_BASE_LOSS, /* of a micro-batch, from the head's FORWARD to a zeroth-order STEP: with exit
+                      probes against the full model only */
     HOP_PAYLOADS
 };
 extern const char *const hop_payload_names[]; /* NULL-terminated */

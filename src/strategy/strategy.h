@@ -36,7 +36,13 @@ struct hop_plan_request {
     int32_t micro_batches;             /* M */
     int32_t probes;                    /* Q per micro-batch, or HOP_PROBES_AUTO */
     int32_t probe_batch;               /* probes a PROBE task runs at once; 0: all */
-    int32_t exit_probes;               /* Q' per micro-batch */
+    int32_t exit_probes;               /* Q' per micro-batch, or HOP_PROBES_AUTO: as many as do not
+                                                  lengthen the step, perhaps 0 */
+    enum hop_estimator estimator;
+    enum hop_directions directions;
+    enum hop_exit_base exit_base;
+    bool untrained; /* BP-free parts, and those of zo_lo and zo_hi, keep their adapters as they are:
+                       what `frozen` does, for `single` */
     const int32_t *fixed_blocks; /* (devices): blocks a device must hold, stages in cluster order
                                     inside each class; NULL: free. `single` ignores it */
     enum hop_device_use devices;
