@@ -11,6 +11,7 @@ int hop_cmd_train(int argc, char **argv);
 int hop_cmd_plan(int argc, char **argv);
 int hop_cmd_simulate(int argc, char **argv);
 int hop_cmd_compare(int argc, char **argv);
+int hop_cmd_study(int argc, char **argv);
 int hop_cmd_eval(int argc, char **argv);
 int hop_cmd_generate(int argc, char **argv);
 int hop_cmd_merge(int argc, char **argv);

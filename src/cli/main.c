@@ -17,6 +17,7 @@ static const struct {
     {"simulate", "hybridop simulate", "strategies side by side, by event simulation",
      hop_cmd_simulate},
     {"compare", "hybridop compare", "which strategy suits these devices, and why", hop_cmd_compare},
+    {"study", "hybridop study", "a job with many settings and seeds, side by side", hop_cmd_study},
     {"eval", "hybridop eval", "task metric of a model or adapter on held-out rows", hop_cmd_eval},
     {"generate", "hybridop generate", "text from a model", hop_cmd_generate},
     {"merge", "hybridop merge", "a model with an adapter merged into it", hop_cmd_merge},
