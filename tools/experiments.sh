@@ -1,0 +1,42 @@
+#!/bin/sh
+# The experiments of docs/experiments.md: what estimated gradients are worth.
+#
+#   tools/experiments.sh wordnet            definitions, sorted into six classes
+#   tools/experiments.sh ag-news DIR        AG News; DIR holds train.csv and test.csv
+#
+# Results: runs/experiments/TASK/study.html. A run that is there is not repeated. More options of
+# `hybridop study` may follow, e.g. --parallel 2.
+set -eu
+cd "$(dirname "$0")/.."
+hybridop=${HYBRIDOP:-build/hybridop}
+out=runs/experiments
+task=${1:-}
+[ $# -gt 0 ] && shift
+
+# Rows that choose the rates are not those of the table.
+case $task in
+wordnet)
+    tools/gloss-data.sh examples/demo/data
+    mkdir -p $out
+    head -n 500 examples/demo/data/eval.jsonl >$out/wordnet-valid.jsonl
+    tail -n +501 examples/demo/data/eval.jsonl >$out/wordnet-test.jsonl
+    valid=$out/wordnet-valid.jsonl
+    ;;
+ag-news)
+    source=${1:?"the folder with train.csv and test.csv of AG News is missing"}
+    shift
+    mkdir -p $out
+    head -n 4500 "$source/train.csv" >$out/ag-news-train.csv
+    tail -n +4501 "$source/train.csv" | head -n 500 >$out/ag-news-valid.csv
+    head -n 1000 "$source/test.csv" >$out/ag-news-test.csv
+    valid=$out/ag-news-valid.csv
+    ;;
+*)
+    echo "usage: tools/experiments.sh wordnet | ag-news DIR" >&2
+    exit 2
+    ;;
+esac
+
+"$hybridop" study examples/experiments/$task.yaml -o $out/$task \
+    --variants examples/experiments/variants.yaml --tune-set data.eval=$valid \
+    --between "frozen,exact, every board" "$@"
