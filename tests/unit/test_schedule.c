@@ -1068,6 +1068,53 @@ static void in_flight_follows_memory(void **state)
     priced_part(0, 2, HOP_GRADIENT_ZEROTH_ORDER, 104.5, 1, HOP_INFEASIBLE);
 }
 
+/* The last zeroth-order part: 105 bytes, 7 of an output layer, 10 a micro-batch of activations and
+ * 2 x 2 a micro-batch of tangents; M = 4. */
+static void zeroth_order_parts_keep_what_fits(void **state)
+{
+    (void)state;
+    const struct {
+        enum hop_estimator estimator;
+        int32_t probes, exit_probes;
+        double memory;
+        int32_t in_flight, pending; /* in_flight -1: does not fit */
+        double bytes;
+    } cases[] = {
+        {HOP_BOUNDARY, 2, 0, INFINITY, 4, 4, 161}, {HOP_BOUNDARY, 2, 0, 157, 4, 3, 157},
+        {HOP_BOUNDARY, 2, 0, 149, 4, 1, 149},      {HOP_BOUNDARY, 2, 0, 148.5, 3, 3, 147},
+        {HOP_BOUNDARY, 2, 0, 119, 1, 1, 119},      {HOP_BOUNDARY, 2, 0, 118.5, -1, 0, 0},
+        {HOP_FEEDBACK, 0, 0, INFINITY, 4, 0, 145}, {HOP_FEEDBACK, 0, 0, 144.5, 3, 0, 135},
+        {HOP_FEEDBACK, 0, 0, 114.5, -1, 0, 0},     {HOP_CENTRAL, 2, 1, 112, 0, 0, 112},
+        {HOP_CENTRAL, 2, 1, 111.5, -1, 0, 0},      {HOP_CENTRAL, 2, 0, 105, 0, 0, 105},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hop_plan plan = plan_of(&(struct kind){cases[i].estimator, cases[i].probes,
+                                                      cases[i].exit_probes, HOP_EXIT_OWN});
+        struct hop_cost_table cost = support_cost(&plan);
+        struct hop_cost_device *const device = &cost.devices[1];
+        struct hop_error err = {0};
+        plan.micro_batches = 4;
+        cost.boundary_bytes[1] = 2;
+        device->fixed_bytes = 5;
+        device->state_bytes[1] = 100;
+        device->activation_bytes[1] = 10;
+        device->exit_bytes = 7;
+        device->memory = cases[i].memory;
+        assert_int_equal(hop_plan_price(&plan, &cost, i % 2, &err),
+                         cases[i].in_flight < 0 ? HOP_INFEASIBLE : HOP_OK);
+        if (cases[i].in_flight >= 0) {
+            assert_int_equal(plan.parts[1].in_flight, cases[i].in_flight);
+            assert_int_equal(plan.parts[1].pending, cases[i].pending);
+            assert_true(plan.parts[1].memory_bytes == cases[i].bytes);
+            assert_int_equal(plan.parts[0].in_flight,
+                             cases[i].estimator == HOP_CENTRAL ? 0 : plan.micro_batches);
+            assert_int_equal(plan.parts[0].pending, 0);
+        }
+        hop_cost_free(&cost);
+        hop_plan_free(&plan);
+    }
+}
+
 /* Each of three parts on one device fits alone. Together they hold 5 + 300 bytes and 10 a
  * micro-batch; the first is served first, but leaves one for each of the others. */
 static void parts_of_a_device_share_its_memory(void **state)
@@ -1127,6 +1174,7 @@ int main(void)
         cmocka_unit_test(impossible_requests_are_named),
         cmocka_unit_test(extra_probe_goes_into_the_last_task),
         cmocka_unit_test(in_flight_follows_memory),
+        cmocka_unit_test(zeroth_order_parts_keep_what_fits),
         cmocka_unit_test(parts_of_a_device_share_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
