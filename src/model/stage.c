@@ -227,8 +227,7 @@ static hop_status create_adapters(struct hop_stage *stage, struct hop_error *err
     if (stage->ops->host_memory)
         return HOP_OK;
     const size_t bytes = parameters->total * sizeof(float);
-    const bool zeroth_order = config->gradient == HOP_GRADIENT_ZEROTH_ORDER;
-    const size_t copies = zeroth_order && config->probes > 1 ? (size_t)config->probes : 1;
+    const size_t groups = hop__stage_groups(config), copies = groups > 1 ? groups : 1;
     void *values = NULL, *gradients = NULL;
     stage->values = stage->gradients = NULL;
     HOP_TRY(stage->ops->alloc(stage->backend, bytes, &values, err));

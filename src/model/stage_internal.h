@@ -33,7 +33,7 @@ struct hop__scratch_layout {
     size_t work;         /* (R, max(2*intermediate, q+k+v, hidden)) */
     size_t cosine, sine; /* (positions, head_dim/2) */
     size_t long_cosine, long_sine; /* (T, head_dim/2): of sequences whose length matters */
-    size_t perturbed; /* (parameters, probes): adapters of the probes, parameter by parameter */
+    size_t perturbed; /* (parameters, groups): adapters or directions, parameter by parameter */
     size_t logits;    /* (decoded, vocabulary) of a decoding step, with the head */
     size_t cache;     /* (blocks, cache_sequences, 2, cache, kv_heads*head_dim) */
     size_t bytes;
@@ -104,8 +104,12 @@ struct hop_stage {
 /* One call: how the rows are cut into sequences and which adapters they meet. */
 struct hop__run {
     size_t rows;
-    int32_t sequences, groups; /* groups > 1 or `perturbed`: each probe its own adapters */
-    bool perturbed;
+    int32_t sequences;
+    /* Adapters or directions of their own for runs of rows: as many as there are probes, or, per
+     * sample, samples of all probes. */
+    int32_t groups;
+    const int32_t *group_offset; /* (groups + 1) rows of each; NULL: equal runs */
+    bool perturbed;              /* the adapters are those of the groups */
     const int32_t *ids, *position, *q_offset, *kv_offset;
     /* Decoding: positions before each sequence (NULL: none), where the cache has it (NULL: no
      * cache) and tokens of the same sequence that follow in another call. */
@@ -126,6 +130,21 @@ struct hop__block_memory hop__stage_memory(const struct hop_stage *stage, int32_
                                            size_t rows);
 void *hop__stage_kept_input(const struct hop_stage *stage, int32_t slot, size_t i);
 void *hop__stage_kept_head(const struct hop_stage *stage, int32_t slot);
+
+/* Groups of adapters in the largest call; 0 where no call perturbs any. */
+size_t hop__stage_groups(const struct hop_stage_config *config);
+
+/* What a call needs of its groups: theta + epsilon z, or z. */
+enum hop__filling { HOP__PERTURBED, HOP__DIRECTIONS };
+/* Fills the adapters of all groups of the call and points the run at them. */
+hop_status hop__stage_fill(struct hop_stage *stage, const struct hop_batch *batch,
+                           const struct hop_probe_set *set, enum hop__filling kind,
+                           struct hop__run *run, struct hop_error *err);
+/* The filled directions of a projection; nothing where it has no adapter. */
+void hop__stage_directions(const struct hop_stage *stage, const struct hop__run *run, size_t block,
+                           enum hop_target target, struct hop_projection_tangent *out);
+/* Adds the backend's gradients to the host's and clears them, where these are two things. */
+hop_status hop__stage_fetch_gradients(struct hop_stage *stage, struct hop_error *err);
 
 /* NULL where the projection has no adapter; else fills *out. */
 const struct hop_lora *hop__stage_lora(const struct hop_stage *stage, const struct hop__run *run,

@@ -25,6 +25,12 @@ static size_t copies(const struct hop_stage_config *config)
     return larger((size_t)config->probes, 1);
 }
 
+size_t hop__stage_groups(const struct hop_stage_config *config)
+{
+    const size_t samples = config->per_sample ? (size_t)config->limits.sequences : 1;
+    return config->gradient == HOP_GRADIENT_ZEROTH_ORDER ? (size_t)config->probes * samples : 0;
+}
+
 static size_t adapter_total(const struct hop_stage_config *config)
 {
     return (size_t)hop_lora_parameters(&config->model, &config->lora, config->lo, config->hi);
@@ -71,8 +77,7 @@ static void lay_out_scratch(const struct hop_stage_config *config, struct hop__s
     const size_t qkv = out->heads_out + 2 * out->kv_out;
     const size_t work = larger(larger(2 * out->intermediate, qkv), out->hidden);
     const size_t backward_rows = config->slots > 0 ? (size_t)config->limits.tokens : 0;
-    const bool zeroth_order = config->gradient == HOP_GRADIENT_ZEROTH_ORDER;
-    const size_t probes = zeroth_order ? (size_t)config->probes : 0;
+    const size_t perturbed = hop__stage_groups(config) * adapter_total(config);
     const size_t logits = config->head ? out->decoded * (size_t)config->model.vocabulary : 0;
     const size_t cached = out->cached * (size_t)config->cache * out->kv_out;
     size_t end = 0;
@@ -88,7 +93,7 @@ static void lay_out_scratch(const struct hop_stage_config *config, struct hop__s
     const size_t long_table = rotation * (size_t)(config->model.head_dim / 2) * sizeof(float);
     scratch->long_cosine = reserve(&end, long_table);
     scratch->long_sine = reserve(&end, long_table);
-    scratch->perturbed = reserve(&end, probes * adapter_total(config) * sizeof(float));
+    scratch->perturbed = reserve(&end, perturbed * sizeof(float));
     scratch->logits = reserve(&end, logits * element);
     scratch->cache = reserve(&end, 2 * out->blocks * cached * element);
     scratch->bytes = end;
