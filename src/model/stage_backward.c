@@ -217,8 +217,14 @@ static hop_status run_backward(struct hop_stage *stage, const struct hop_batch *
 hop_status hop_stage_backward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
                               const void *doutput, void *dinput, struct hop_error *err)
 {
-    if (slot < 0 || slot >= stage->config.slots || !stage->slot_used[slot])
+    const bool lost = stage->config.head && !hop__stage_keeps_loss(&stage->config);
+    if (!hop__stage_holds(stage, slot))
         return hop_fail(err, HOP_INTERNAL, "backward of slot %d, which holds no micro-batch", slot);
+    if (lost || !hop_ops_bp_capable(stage->ops))
+        return hop_fail(err, HOP_INTERNAL,
+                        "backward of slot %d, which keeps no more than forward "
+                        "operations need",
+                        slot);
     stage->slot_used[slot] = false;
     return run_backward(stage, batch, slot, doutput, dinput, err);
 }

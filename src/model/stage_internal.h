@@ -1,9 +1,9 @@
 /* What the parts of a stage share: its size table, its memory and one block's view of it.
  *
  * Memory plan. A stage owns one block of backend memory a kind: `vectors` (norm gains and biases),
- * `kept` (what backward needs, slots times the same layout) and `scratch` (everything that lives
- * during one call), and one host block of index arrays. All offsets come from hop__stage_layout(),
- * which also feeds the planner. */
+ * `kept` (what backward, tangents or feedback need, slots times the same layout) and `scratch`
+ * (everything that lives during one call), and one host block of index arrays. All offsets come
+ * from hop__stage_layout(), which also feeds the planner. */
 #ifndef HOP_MODEL_STAGE_INTERNAL_H
 #define HOP_MODEL_STAGE_INTERNAL_H
 
@@ -29,6 +29,7 @@ struct hop__scratch_layout {
     size_t normed;       /* (R, wide) output of a norm, then of attention; wide = max(hidden,
                             heads*head_dim) */
     size_t dnormed;      /* (T, wide) gradient of the same */
+    size_t again;        /* (T, max(hidden, intermediate)) with tangents: what projections read */
     size_t rstd;         /* (T) of the final norm */
     size_t work;         /* (R, max(2*intermediate, q+k+v, hidden)) */
     size_t cosine, sine; /* (positions, head_dim/2) */
@@ -65,6 +66,10 @@ struct hop__stage_layout {
 void hop__stage_layout(const struct hop_stage_config *config, struct hop__stage_layout *out);
 /* The configuration with that model. */
 struct hop_stage_config hop__stage_local(const struct hop_stage_config *config);
+/* Does it end with final norm and lm_head: as the last of the model, or as an exit? */
+bool hop__stage_has_output(const struct hop_stage_config *config);
+/* Does it keep the gradient of the loss for backward? */
+bool hop__stage_keeps_loss(const struct hop_stage_config *config);
 /* Does this stage add the bias of the projection? */
 bool hop__stage_biased(const struct hop_stage_config *config, enum hop_target target);
 
@@ -128,6 +133,7 @@ struct hop__block_memory {
 /* A slot's (>= 0) or the scratch (-1) memory of block i. */
 struct hop__block_memory hop__stage_memory(const struct hop_stage *stage, int32_t slot, size_t i,
                                            size_t rows);
+bool hop__stage_holds(const struct hop_stage *stage, int32_t slot);
 void *hop__stage_kept_input(const struct hop_stage *stage, int32_t slot, size_t i);
 void *hop__stage_kept_head(const struct hop_stage *stage, int32_t slot);
 
@@ -162,6 +168,13 @@ hop_status hop__stage_run(struct hop_stage *stage, const struct hop_batch *batch
 hop_status hop__stage_rotation(struct hop_stage *stage, size_t tokens, struct hop__run *run,
                                struct hop_error *err);
 
+/* One norm of block i; rstd may be NULL. */
+hop_status hop__stage_norm(struct hop_stage *stage, size_t i, enum hop_norm which,
+                           const struct hop__run *run, const void *x, void *y, float *rstd,
+                           struct hop_error *err);
+/* Rotary embedding of the run's rows, in place. */
+hop_status hop__stage_rotate(struct hop_stage *stage, const struct hop__run *run, int32_t heads,
+                             void *x, struct hop_error *err);
 /* h (rows, hidden) -> out (rows, hidden). out may equal h only in scratch memory. */
 hop_status hop__block_forward(struct hop_stage *stage, size_t i, const struct hop__run *run,
                               const struct hop__block_memory *memory, const void *h, void *out,
@@ -170,10 +183,10 @@ hop_status hop__block_forward(struct hop_stage *stage, size_t i, const struct ho
 hop_status hop__cached_attention(struct hop_stage *stage, size_t i, const struct hop__run *run,
                                  const struct hop__block_memory *memory, struct hop_error *err);
 /* Embedding (where it is here) and all blocks. *h = the hidden states behind them, in `output`
- * where the stage has no head. */
+ * unless the stage has the head or `output` is NULL. */
 hop_status hop__stage_body(struct hop_stage *stage, const struct hop__run *run, int32_t slot,
                            const void *input, void *output, const void **h, struct hop_error *err);
-/* The same, and the head (where it is here). */
+/* The same, and the head or the exit (where it is here). */
 hop_status hop__stage_forward(struct hop_stage *stage, const struct hop_batch *batch,
                               const struct hop__run *run, int32_t slot, const void *input,
                               void *output, float *logprob, struct hop_error *err);

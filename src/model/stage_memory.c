@@ -8,6 +8,17 @@ static char *slot_block(const struct hop_stage *stage, int32_t slot, size_t i)
     return stage->kept + (size_t)slot * stage->layout.kept_bytes + i * stage->layout.kept.bytes;
 }
 
+bool hop__stage_holds(const struct hop_stage *stage, int32_t slot)
+{
+    return slot >= 0 && slot < stage->config.slots && stage->slot_used[slot];
+}
+
+void hop_stage_release(struct hop_stage *stage, int32_t slot)
+{
+    if (hop__stage_holds(stage, slot))
+        stage->slot_used[slot] = false;
+}
+
 void *hop__stage_kept_input(const struct hop_stage *stage, int32_t slot, size_t i)
 {
     return slot_block(stage, slot, i) + stage->layout.kept.h;
