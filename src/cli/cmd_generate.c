@@ -252,6 +252,15 @@ static hop_status generate(struct generator *g, struct hop_error *err)
     return print_new(g, true, err);
 }
 
+/* Rotary positions have no end, but the model saw none beyond its own: allowed, and told. */
+static void warn_of_length(const struct generator *g)
+{
+    if (g->ids.count > (size_t)g->config.max_positions)
+        hop_warn("prompt and continuation have %zu tokens, more than the model's "
+                 "max_position_embeddings %d; what stands beyond is less reliable",
+                 g->ids.count, g->config.max_positions);
+}
+
 static hop_status run(void *options, struct hop_error *err)
 {
     struct generator g = {.options = options};
@@ -261,6 +270,8 @@ static hop_status run(void *options, struct hop_error *err)
     /* The continuation only: a line break is for a prompt that follows on a terminal. */
     if (status == HOP_OK && isatty(STDOUT_FILENO))
         printf("\n");
+    if (status == HOP_OK)
+        warn_of_length(&g);
     unload(&g);
     return status;
 }

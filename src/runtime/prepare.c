@@ -55,6 +55,17 @@ static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
     return hop_job_cost(&c->job, &c->model, c->session.weights, &c->cost, err);
 }
 
+/* Rotary positions have no end, but the model saw none beyond its own: allowed, and told. */
+static void note_long_rows(const struct hop_coordinator *c, const char *path,
+                           const struct hop_dataset *d)
+{
+    if (d->longest > c->model.max_positions)
+        hop_console_note("%s: the longest row has %d tokens, more than the model's "
+                         "max_position_embeddings %d; none is cut for that, data.max_length %d "
+                         "would cut them",
+                         path, d->longest, c->model.max_positions, c->model.max_positions);
+}
+
 static hop_status load_rows(struct hop_coordinator *c, const char *path, int64_t limit,
                             struct hop_dataset **out, struct hop_error *err)
 {
@@ -66,6 +77,7 @@ static hop_status load_rows(struct hop_coordinator *c, const char *path, int64_t
     if (d->truncated)
         hop_console_note("%s: %zu rows cut to data.max_length %lld", path, d->truncated,
                          (long long)c->job.data.max_length);
+    note_long_rows(c, path, d);
     if (d->unlabeled)
         hop_console_note(
             "%s: %zu rows left out: no label token remains after masking and cutting to "

@@ -73,6 +73,11 @@ static void test_line_ends(void **state)
          "data.task=jsonl"},
         {"\"1\",\"ab\",\"c d\"\n\"2\",\"e\",\"f\"\n",
          "\xEF\xBB\xBF\"1\",\"ab\",\"c d\"\r\n\"2\",\"e\",\"f\"", "data.task=ag_news"},
+        {"{\"prompt\": \"ab\", \"completion\": \" c\"}\n{\"text\": \"de fg\"}\n",
+         "{\"prompt\": \"ab\", \"completion\": \" c\"}\r{\"text\": \"de fg\"}\r",
+         "data.task=jsonl"},
+        {"\"1\",\"ab\",\"c d\"\n\"2\",\"e\",\"f\"\n", "\"1\",\"ab\",\"c d\"\r\"2\",\"e\",\"f\"\r",
+         "data.task=ag_news"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const runs[] = {scratch("plain-%zu", i), scratch("odd-%zu", i)};
@@ -101,6 +106,52 @@ static void test_row_cut_off(void **state)
     assert_int_equal(number(step_line(read_metrics(scratch("run")), 1), "label_tokens"), 4);
 }
 
+/* The folder of the model, which says that it has `positions` positions. */
+static void limit_positions(int positions)
+{
+    const char *const path = text("%s/config.json", model);
+    json_t *const config = read_json(path);
+    json_object_set_new(config, "max_position_embeddings", json_integer(positions));
+    assert_int_equal(json_dump_file(config, path, JSON_INDENT(2)), 0);
+}
+
+/* What the model says of its positions limits nothing: numbers and text are the same, and each
+ * command says that there are tokens beyond. */
+static void check_long(int positions, bool told)
+{
+    static const char part[] = "more than the model's max_position_embeddings";
+    const char *const rows = write_rows("long.jsonl", 8, 12, 20, 102);
+    const char *const run = scratch("long-%d", positions);
+    const char *const data = text("data.train=%s", rows), *const eval = text("data.eval=%s", rows);
+    limit_positions(positions);
+    const struct process trained = TRAIN(job, run, data, eval, cluster);
+    assert_success(&trained);
+    assert_int_equal(strstr(trained.err, part) != NULL, told);
+    const struct process measured =
+        RUN("eval", "--json", text("%s/config.yaml", run), "--adapter", text("%s/adapter", run));
+    assert_success(&measured);
+    assert_int_equal(strstr(measured.err, part) != NULL, told);
+    write_text(text("eval-%d.json", positions), "%s", measured.out);
+    const struct process asked = RUN("generate", "--backend", backend(), "--model", model, "-p",
+                                     "a prompt of 24 characters", "--max-tokens", "8");
+    assert_success(&asked);
+    assert_int_equal(strstr(asked.err, part) != NULL, told);
+    write_text(text("text-%d", positions), "%s", asked.out);
+}
+
+static void test_beyond_the_positions(void **state)
+{
+    (void)state;
+    check_long(512, false);
+    check_long(8, true);
+    limit_positions(512);
+    assert_same_adapter(scratch("long-512"), scratch("long-8"));
+    ASSERT_SAME_LINES(scratch("long-512"), scratch("long-8"), 0, "loss", "label_tokens");
+    assert_near("loss of eval", number(read_json(scratch("eval-8.json")), "loss"),
+                number(read_json(scratch("eval-512.json")), "loss"), 0);
+    assert_same_file(scratch("text-512"), scratch("text-8"));
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -115,6 +166,7 @@ int main(void)
         cmocka_unit_test(test_bad_news),
         cmocka_unit_test(test_line_ends),
         cmocka_unit_test(test_row_cut_off),
+        cmocka_unit_test(test_beyond_the_positions),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -31,6 +31,9 @@ static void test_rows(void **state)
         {"a,b\nc,d", "1|a|b;2|c|d;"},
         {"a,b\r\nc,d\r\n", "1|a|b;2|c|d;"},
         {"a,b\rc,d\r", "1|a|b;2|c|d;"},
+        {"a,b\r\rc,d\n\re,f", "1|a|b;3|c|d;5|e|f;"},
+        {"\"x\ry\",1\rz,2\r", "1|x\ry|1;3|z|2;"},
+        {"\"x\r\ry\",1\n\"z\r\",2", "1|x\r\ry|1;4|z\r|2;"},
         {"\xef\xbb\xbf\"a\",b\n", "1|a|b;"},
         {"\n\n\"a\"\n\n\"b\"\n", "3|a;5|b;"},
         {"\"x\ny\",1\nz,2\n", "1|x\ny|1;3|z|2;"},
@@ -59,6 +62,8 @@ static void test_malformed(void **state)
     } cases[] = {
         {"a,b\n\"c,d\ne,f\n", 0, "bad.csv:2: broken quoting in the row that starts at line 2"},
         {"a\n\nb \"x\" c\n", 0, "bad.csv:3: broken quoting"},
+        {"a\r\rb \"x\" c\r", 0, "bad.csv:3: broken quoting"},
+        {"a,b\r\"c,d\re,f\r", 0, "bad.csv:2: broken quoting in the row that starts at line 2"},
         {"\"a\nb\"x\n", 0, "bad.csv:2: broken quoting in the row that starts at line 1"},
         {"\"a\"\"\n", 0, "bad.csv:1: broken quoting"},
         {"a,b\nc,\0d\n", 9, "bad.csv:2: a NUL"},

@@ -102,6 +102,37 @@ static void test_cutting(void **state)
     }
 }
 
+/* Lines may end with a carriage return alone. One inside a string must be escaped: raw, it ends
+ * the line there. */
+static void test_lone_carriage_returns(void **state)
+{
+    (void)state;
+    struct hop_tokenizer *const t = hop_test_tokenizer();
+    if (!t)
+        skip();
+    struct hop_dataset_options with = options(0);
+    struct hop_dataset *refused = NULL;
+    with.eos = HOP_TEST_EOS;
+    struct hop_dataset *d = load("{\"prompt\": \"one\\rtwo\\r\", \"completion\": \" \\rthree\"}\r\r"
+                                 "{\"prompt\": \"four\", \"completion\": \" five\"}\r",
+                                 t, with);
+    assert_int_equal(d->count, 2);
+    hop_test_pair(t, &d->examples[0], "one\rtwo\r", " \rthree");
+    hop_test_pair(t, &d->examples[1], "four", " five");
+    hop_dataset_free(d);
+    const char *const path = hop_test_write_text(
+        "bad.jsonl", "{\"text\": \"a\"}\r{\"prompt\": \"one\rtwo\", \"completion\": \"x\"}\r");
+    ASSERT_REFUSED(hop_dataset_load(path, t, &with, &refused, &err), HOP_INPUT,
+                   "bad.jsonl:2: not valid JSON");
+    with.task = HOP_TASK_AG_NEWS;
+    d = load("\"3\",\"Oil\rup\",\"It\r\"\r\"1\",War,b\r", t, with);
+    assert_int_equal(d->count, 2);
+    hop_test_pair(t, &d->examples[0], "Oil\rup It\r Topic:", " Business");
+    hop_test_pair(t, &d->examples[1], "War b Topic:", " World");
+    hop_dataset_free(d);
+    hop_tokenizer_free(t);
+}
+
 static void test_limit(void **state)
 {
     (void)state;
@@ -235,6 +266,133 @@ static void test_cut_keeps_headline_and_question(void **state)
     assert_null(strstr(text.data, "on that day"));
     hop_string_free(&text);
     hop_dataset_free(d);
+    hop_tokenizer_free(t);
+}
+
+/* A text of a mebibyte of words, between `before` and `after`. */
+static char *long_row(const char *before, const char *after)
+{
+    static const char word[] = "word ";
+    const size_t words = (((size_t)1 << 20) + sizeof word - 2) / (sizeof word - 1);
+    const size_t head = strlen(before), n = words * (sizeof word - 1);
+    char *const row = malloc(head + n + strlen(after) + 1);
+    assert_non_null(row);
+    memcpy(row, before, head);
+    for (size_t i = 0; i < words; i++)
+        memcpy(row + head + i * (sizeof word - 1), word, sizeof word - 1);
+    memcpy(row + head + n, after, strlen(after) + 1);
+    return row;
+}
+
+static struct hop_dataset *load_long(const char *before, const char *after,
+                                     struct hop_tokenizer *tokenizer,
+                                     struct hop_dataset_options with)
+{
+    char *const row = long_row(before, after);
+    struct hop_dataset *const d = load(row, tokenizer, with);
+    free(row);
+    assert_int_equal(d->count, 1);
+    assert_true(d->examples[0].whole > 100000);
+    return d;
+}
+
+/* Which part of the row stands there. */
+static void assert_shows(struct hop_tokenizer *t, const struct hop_example *e, const char *start,
+                         const char *end)
+{
+    struct hop_string text = {0};
+    ASSERT_OK(hop_tokenizer_decode(t, e->ids, (size_t)e->length, true, &text, &err));
+    assert_non_null(strstr(text.data, start));
+    assert_true(text.length >= strlen(end));
+    assert_string_equal(text.data + text.length - strlen(end), end);
+    hop_string_free(&text);
+}
+
+/* A row of 1 MiB is kept whole without a limit, and cut like any other with one. */
+static void test_row_of_a_megabyte(void **state)
+{
+    (void)state;
+    static const struct {
+        enum hop_data_task task;
+        const char *before, *after, *start, *end;
+    } cases[] = {
+        {HOP_TASK_JSONL, "{\"prompt\": \"begin ", "behind\", \"completion\": \" the end\"}\n",
+         "word word behind", "behind the end"},
+        {HOP_TASK_JSONL, "{\"text\": \"begin ", "behind\"}\n", "begin word", "word"},
+        {HOP_TASK_JSONL, "{\"prompt\": \"begin\", \"completion\": \" ", "behind\"}\n", "word word",
+         "word"},
+        {HOP_TASK_AG_NEWS, "\"2\",\"begin\",\"", "behind\"\n", "begin word", " Topic: Sports"},
+        {HOP_TASK_AG_NEWS, "{\"text\": \"begin ", "behind\", \"label\": 1}\n", "begin word",
+         " Topic: Sports"},
+    };
+    struct hop_tokenizer *const t = hop_test_tokenizer();
+    if (!t)
+        skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hop_dataset_options with = options(0);
+        with.task = cases[i].task;
+        struct hop_dataset *const whole = load_long(cases[i].before, cases[i].after, t, with);
+        assert_int_equal(whole->truncated, 0);
+        assert_int_equal(whole->longest, whole->examples[0].whole);
+        with.max_length = 64;
+        struct hop_dataset *const cut = load_long(cases[i].before, cases[i].after, t, with);
+        assert_int_equal(cut->truncated, 1);
+        assert_int_equal(cut->examples[0].whole, whole->longest);
+        assert_in_range(cut->longest, 48, 64);
+        assert_int_equal(cut->examples[0].ids[0], whole->examples[0].ids[0]);
+        assert_shows(t, &cut->examples[0], cases[i].start, cases[i].end);
+        hop_dataset_free(whole);
+        hop_dataset_free(cut);
+    }
+    hop_tokenizer_free(t);
+}
+
+/* A cut news item has BOS, its question and the answer's first tokens, however small the limit. */
+static void assert_core(const struct hop_example *cut, const struct hop_example *whole,
+                        int32_t limit, int32_t question)
+{
+    const int32_t answer = whole->length - whole->prompt_length, room = limit - 1 - question;
+    const int32_t kept = answer < room ? answer : room;
+    assert_true(cut->length <= limit);
+    assert_int_equal(cut->length - cut->prompt_length, kept);
+    assert_int_equal(cut->ids[0], whole->ids[0]);
+    assert_memory_equal(cut->ids + cut->prompt_length - question,
+                        whole->ids + whole->prompt_length - question,
+                        (size_t)(question + kept) * sizeof *cut->ids);
+    for (int32_t j = cut->prompt_length; j < cut->length; j++)
+        assert_int_equal(cut->labels[j], cut->ids[j]);
+}
+
+/* Below that core a row has nothing to learn from, and a file of such rows is refused. */
+static void test_prompt_longer_than_any_limit(void **state)
+{
+    (void)state;
+    static const char row[] =
+        "{\"text\": \"A headline and a long report of many things\", \"label\": 2}\n";
+    struct hop_tokenizer *const t = hop_test_tokenizer();
+    if (!t)
+        skip();
+    struct hop_dataset_options with = options(0);
+    struct hop_ids question = {0};
+    with.task = HOP_TASK_AG_NEWS;
+    with.eos = HOP_TEST_EOS;
+    ASSERT_OK(hop_tokenizer_encode(t, "Topic:", 6, false, &question, &err));
+    struct hop_dataset *const whole = load(row, t, with);
+    const struct hop_example *const w = &whole->examples[0];
+    const int32_t asked = (int32_t)question.count;
+    for (with.max_length = 1; with.max_length < asked + 2; with.max_length++) {
+        struct hop_dataset *refused = NULL;
+        const char *const path = hop_test_write_text("bad.jsonl", row);
+        ASSERT_REFUSED(hop_dataset_load(path, t, &with, &refused, &err), HOP_INPUT,
+                       "none of the 1 rows has a label token left within max_length");
+    }
+    for (; with.max_length <= w->length; with.max_length++) {
+        struct hop_dataset *const d = load(row, t, with);
+        assert_core(&d->examples[0], w, with.max_length, asked);
+        hop_dataset_free(d);
+    }
+    hop_ids_free(&question);
+    hop_dataset_free(whole);
     hop_tokenizer_free(t);
 }
 
@@ -394,11 +552,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens_as_given),
         cmocka_unit_test(test_cutting),
+        cmocka_unit_test(test_lone_carriage_returns),
         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_prompt_and_completion),
         cmocka_unit_test(test_cut_does_not_tell_the_answer),
         cmocka_unit_test(test_cut_keeps_headline_and_question),
+        cmocka_unit_test(test_row_of_a_megabyte),
+        cmocka_unit_test(test_prompt_longer_than_any_limit),
         cmocka_unit_test(test_cut_keeps_bos_and_answer),
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_ag_news),
