@@ -1,5 +1,6 @@
 #include "cli/plan_options.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +236,16 @@ static int32_t given_int(const char *text, int32_t fallback)
     return value;
 }
 
+/* Half a micro-batch costs half, by the table's own rule. */
+static hop_status fill_halves(struct hop_problem *problem, struct hop_error *err)
+{
+    if (fmod(problem->cost.micro_batch_samples, 2) != 0)
+        return HOP_OK;
+    HOP_TRY(hop_cost_halve(&problem->cost, &problem->halves, err));
+    problem->request.halves = &problem->halves;
+    return HOP_OK;
+}
+
 static hop_status from_cost(const struct hop_plan_options *options, struct hop_problem *out,
                             struct hop_error *err)
 {
@@ -251,7 +262,7 @@ static hop_status from_cost(const struct hop_plan_options *options, struct hop_p
     if (options->objective)
         out->request.objective =
             (enum hop_objective)find_choice(options->objective, hop_objective_names);
-    return HOP_OK;
+    return fill_halves(out, err);
 }
 
 hop_status hop_plan_options_problem(struct hop_plan_options *options, struct hop_job *job,

@@ -85,7 +85,7 @@ hop_status hop_forecast_plan(const struct hop_strategy *strategy,
                                     .fixed = request->fixed_blocks && strategy->uses_fixed_blocks};
     hop_status status = ask(strategy, request, &forecast, err);
     if (status == HOP_OK)
-        status = play(&forecast, request->cost, err);
+        status = play(&forecast, hop_request_cost(request, &forecast.plan), err);
     if (status != HOP_OK)
         refuse(&forecast, err);
     if (status != HOP_OK && status != HOP_INFEASIBLE)
