@@ -32,7 +32,10 @@ static const struct argp_option known[] = {
      "`simulate` and `compare` take several, separated by commas, or all (`compare`: the default)",
      0},
     {"micro-batches", KEY_MICRO_BATCHES, "M", 0,
-     "Micro-batches of a mini-batch (default: the job's; 4 with --cost)", 0},
+     "Micro-batches of a mini-batch (default: the job's; 4 with --cost); chimera may halve their "
+     "rows "
+     "and have twice as many",
+     0},
     {"probes", KEY_PROBES, "Q", 0,
      "Probes per micro-batch, or auto: as many as the step hides, at least 1 (default: the job's "
      "zo.probes; 1 with --cost)",
