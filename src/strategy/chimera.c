@@ -6,7 +6,6 @@
 
 #include "base/memory.h"
 #include "schedule/price.h"
-#include "strategy/balance.h"
 #include "strategy/chimera_schedule.h"
 #include "strategy/chimera_slots.h"
 #include "strategy/crew.h"
@@ -137,9 +136,8 @@ static hop_status build(const struct hop_plan_request *request, const struct hop
                         struct hop_plan *out, struct hop_error *err)
 {
     struct hop_plan plan;
-    HOP_TRY(
-        hop_plan_begin(request, hop_strategy_chimera.name, pipelines * crew->count, &plan, err));
-    plan.probes = plan.exit_probes = 0;
+    HOP_TRY(hop_plan_begin_exact(request, hop_strategy_chimera.name, pipelines * crew->count, &plan,
+                                 err));
     add_parts(crew, counts, pipelines, wholes, &plan);
     const hop_status status = hop_crew_price(&hop_strategy_chimera, request->cost, &plan, err);
     if (status != HOP_OK)
@@ -149,31 +147,13 @@ static hop_status build(const struct hop_plan_request *request, const struct hop
     return status;
 }
 
-static double value_of(const struct hop_plan_request *request, const struct hop_plan *plan)
-{
-    return request->objective == HOP_OBJECTIVE_FORMULA ? plan->formula_seconds
-                                                       : plan->simulated_seconds;
-}
-
-/* Keeps the better of the two; of equal ones *best. */
-static void keep(const struct hop_plan_request *request, struct hop_plan *plan,
-                 struct hop_plan *best)
-{
-    if (best->parts && value_of(request, plan) >= value_of(request, best)) {
-        hop_plan_free(plan);
-        return;
-    }
-    hop_plan_free(best);
-    *best = *plan;
-}
-
 static hop_status try_whole(const struct hop_plan_request *request, const struct hop_crew *crew,
                             const int32_t *counts, int32_t pipelines, struct hop_plan *best,
                             struct hop_error *err)
 {
     struct hop_plan plan;
     HOP_TRY(build(request, crew, counts, pipelines, request->micro_batches, &plan, err));
-    keep(request, &plan, best);
+    hop_plan_keep(request, &plan, best);
     return HOP_OK;
 }
 
@@ -195,7 +175,7 @@ static hop_status try_halves(const struct hop_plan_request *request, const struc
     HOP_TRY(build(&finer, crew, counts, pipelines, request->micro_batches, &plan, err));
     const hop_status status = hop_chimera_is_doubled(&plan, finer.cost, &paired, err);
     if (status == HOP_OK && paired)
-        keep(request, &plan, best);
+        hop_plan_keep(request, &plan, best);
     else
         hop_plan_free(&plan);
     return status;
@@ -241,17 +221,6 @@ static hop_status search(const struct hop_plan_request *request, const struct ho
     return HOP_OK;
 }
 
-static hop_status deal(const struct hop_plan_request *request, const struct hop_crew *crew,
-                       int32_t *counts, struct hop_error *err)
-{
-    double *seconds;
-    HOP_TRY(hop_calloc(&seconds, (size_t)request->cost->blocks, sizeof *seconds, err));
-    hop_crew_average(crew, request->cost, seconds);
-    const hop_status status = hop_balance(seconds, request->cost->blocks, crew->count, counts, err);
-    free(seconds);
-    return status;
-}
-
 static hop_status plan_chimera(const struct hop_plan_request *request, struct hop_plan *out,
                                struct hop_error *err)
 {
@@ -263,7 +232,7 @@ static hop_status plan_chimera(const struct hop_plan_request *request, struct ho
     HOP_TRY_DONE(hop_crew_limit(request, &crew, err));
     HOP_TRY_DONE(pair_up(request, &crew, err));
     HOP_TRY_DONE(hop_calloc(&counts, (size_t)crew.count, sizeof *counts, err));
-    HOP_TRY_DONE(deal(request, &crew, counts, err));
+    HOP_TRY_DONE(hop_crew_balance(&crew, request->cost, counts, err));
     HOP_TRY_DONE(search(request, &crew, counts, out, err));
 done:
     free(counts);

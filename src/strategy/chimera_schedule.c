@@ -4,14 +4,15 @@
 
 #include "base/memory.h"
 #include "schedule/lists.h"
-#include "schedule/price.h"
-#include "sim/simulate.h"
 #include "strategy/chimera_slots.h"
+#include "strategy/crew.h"
+#include "strategy/predict.h"
+#include "strategy/systems.h"
 
 static hop_status check_shape(const struct hop_plan *plan, struct hop_error *err)
 {
     const int32_t pipelines = hop_plan_pipelines(plan), stages = hop_plan_stages(plan, 0);
-    HOP_TRY(hop_plan_check(plan, err));
+    HOP_TRY(hop_crew_check_plan(plan, hop_strategy_chimera.name, err));
     if (!hop_chimera_fits(stages, pipelines))
         return hop_fail(err, HOP_INPUT,
                         "schedule: %d pipelines of %d stages; chimera needs an even number of "
@@ -24,10 +25,6 @@ static hop_status check_shape(const struct hop_plan *plan, struct hop_error *err
                             "schedule: pipeline %d has %d stages and pipeline 0 has %d; chimera's "
                             "have equally many",
                             i, hop_plan_stages(plan, i), stages);
-    for (int32_t p = 0; p < plan->part_count; p++)
-        if (plan->parts[p].gradient != HOP_GRADIENT_BACKPROP)
-            return hop_fail(err, HOP_INPUT, "schedule: part %d is %s; chimera runs backward on all",
-                            p, hop_gradient_names[plan->parts[p].gradient]);
     return HOP_OK;
 }
 
@@ -63,43 +60,24 @@ static hop_status schedule_slots(const struct hop_plan *plan, int32_t micro_batc
     return status;
 }
 
-static hop_status seconds_of(const struct hop_plan *plan, const struct hop_schedule *schedule,
-                             const struct hop_cost_table *cost, double *seconds,
-                             struct hop_error *err)
+/* Parts that say what they keep (in_flight) may not keep more. */
+static bool is_kept(const struct hop_plan *plan, const struct hop_schedule *schedule)
 {
-    struct hop_simulation simulation;
-    HOP_TRY(hop_simulate(plan, schedule, cost, NULL, &simulation, err));
-    *seconds = simulation.makespan;
-    hop_simulation_free(&simulation);
-    return HOP_OK;
-}
-
-/* Does the device hold what its parts keep? Parts that say what they keep (in_flight) may not keep
- * more. */
-static bool fits(const struct hop_plan *plan, const struct hop_schedule *schedule,
-                 const struct hop_cost_table *cost, int32_t device)
-{
-    double bytes = 0;
     for (int32_t p = 0; p < plan->part_count; p++) {
-        const struct hop_part *const part = &plan->parts[p];
-        if (part->device != device)
-            continue;
-        const int32_t kept = hop_schedule_slots(schedule, p);
-        if (part->in_flight && kept > part->in_flight)
+        const int32_t most = plan->parts[p].in_flight;
+        if (most && hop_schedule_slots(schedule, p) > most)
             return false;
-        bytes += hop_price_part_memory(cost, part, kept) -
-                 (bytes > 0 ? cost->devices[device].fixed_bytes : 0);
     }
-    return bytes <= cost->devices[device].memory;
+    return true;
 }
 
 static bool all_fit(const struct hop_plan *plan, const struct hop_schedule *schedule,
                     const struct hop_cost_table *cost)
 {
     for (int32_t d = 0; d < plan->devices; d++)
-        if (!fits(plan, schedule, cost, d))
+        if (hop_crew_memory(plan, cost, schedule, d) > cost->devices[d].memory)
             return false;
-    return true;
+    return is_kept(plan, schedule);
 }
 
 /* An order that does not fit is taken where the other does not fit either. */
@@ -111,8 +89,8 @@ static hop_status is_better(const struct hop_plan *plan, const struct hop_cost_t
     *out = all_fit(plan, doubled, cost);
     if (!*out || !all_fit(plan, single, cost))
         return HOP_OK;
-    HOP_TRY(seconds_of(plan, single, cost, &seconds, err));
-    HOP_TRY(seconds_of(plan, doubled, cost, &doubled_seconds, err));
+    HOP_TRY(hop_schedule_seconds(plan, single, cost, &seconds, err));
+    HOP_TRY(hop_schedule_seconds(plan, doubled, cost, &doubled_seconds, err));
     *out = doubled_seconds < seconds;
     return HOP_OK;
 }

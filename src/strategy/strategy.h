@@ -56,6 +56,8 @@ struct hop_plan_request {
                               ignore it: there the devices decide */
 };
 
+/* The answer's head: what was asked for, without parts and seconds. */
+struct hop_plan hop_request_plan(const struct hop_plan_request *request, const char *strategy);
 /* The table of the request whose micro-batches the plan has. */
 const struct hop_cost_table *hop_request_cost(const struct hop_plan_request *request,
                                               const struct hop_plan *plan);
