@@ -14,6 +14,8 @@ static void halve_device(struct hop_cost_device *device, int32_t blocks)
     halve(device->forward, blocks);
     halve(device->backward, blocks);
     halve(device->probe, blocks);
+    halve(device->feedback, blocks);
+    halve(&device->exit_forward, 1);
     halve(device->activation_bytes, blocks);
 }
 
