@@ -89,7 +89,7 @@ static hop_status run(void *input, struct hop_error *err)
     HOP_TRY_DONE(
         print_answer(options, &comparison, chosen, hop_string_text(&reason), &problem.cost, err));
     if (options->trace && chosen)
-        HOP_TRY_DONE(hop_comparison_trace(options->trace, chosen, &problem.cost, err));
+        HOP_TRY_DONE(hop_comparison_trace(options->trace, chosen, &problem, err));
     HOP_TRY_DONE(hop_comparison_require(&comparison, err));
 done:
     hop_string_free(&reason);

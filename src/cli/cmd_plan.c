@@ -43,10 +43,11 @@ static hop_status write_cost(const struct hop_cost_table *cost, const char *path
 static hop_status print(const struct options *options, const struct hop_problem *problem,
                         const struct hop_forecast *forecast, struct hop_error *err)
 {
+    const struct hop_cost_table *const cost = hop_request_cost(&problem->request, &forecast->plan);
     if (options->plan.json)
-        HOP_TRY(hop_print_json(hop_forecast_plan_json(forecast, &problem->cost), err));
+        HOP_TRY(hop_print_json(hop_forecast_plan_json(forecast, cost), err));
     else if (forecast->feasible)
-        HOP_TRY(hop_forecast_print(forecast, &problem->cost, &problem->facts, stdout, err));
+        HOP_TRY(hop_forecast_print(forecast, cost, &problem->facts, stdout, err));
     return hop_forecast_require(forecast, err);
 }
 

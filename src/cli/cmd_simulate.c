@@ -41,15 +41,10 @@ static error_t parse(int key, char *value, struct argp_state *state)
 static hop_status follow(const char *path, const struct hop_problem *problem,
                          struct hop_comparison *out, struct hop_error *err)
 {
-    struct hop_plan plan;
-    HOP_TRY(hop_plan_read(path, &problem->cost, &plan, err));
-    hop_status status = HOP_OK;
-    HOP_TRY_DONE(hop_calloc(&out->forecasts, 1, sizeof *out->forecasts, err));
-    HOP_TRY_DONE(hop_forecast_given(&plan, &problem->cost, &out->forecasts[0], err));
+    HOP_TRY(hop_calloc(&out->forecasts, 1, sizeof *out->forecasts, err));
+    HOP_TRY(hop_forecast_file(path, problem, &out->forecasts[0], err));
     out->count = 1;
-done:
-    hop_plan_free(&plan);
-    return status;
+    return HOP_OK;
 }
 
 static hop_status compare(const struct options *options, const struct hop_job *job,
@@ -78,7 +73,7 @@ static hop_status run(void *input, struct hop_error *err)
         HOP_TRY_DONE(hop_forecast_compare(comparison.forecasts, comparison.count, stdout, err));
     if (options->trace && hop_comparison_feasible(&comparison))
         HOP_TRY_DONE(hop_comparison_trace(options->trace, hop_comparison_feasible(&comparison),
-                                          &problem.cost, err));
+                                          &problem, err));
     HOP_TRY_DONE(hop_comparison_require(&comparison, err));
 done:
     hop_comparison_free(&comparison);

@@ -87,7 +87,9 @@ static hop_status run(void *input, struct hop_error *err)
     HOP_TRY_DONE(hop_problem_create(&job, &problem, err));
     HOP_TRY_DONE(hop_job_forecast(&job, &problem, &forecast, err));
     HOP_TRY_DONE(hop_forecast_require(&forecast, err));
-    HOP_TRY_DONE(hop_forecast_print(&forecast, &problem.cost, &problem.facts, to, err));
+    HOP_TRY_DONE(hop_forecast_print(&forecast, hop_request_cost(&problem.request, &forecast.plan),
+                                    &problem.facts, to, err));
+    hop_job_follow(&job, &problem, &forecast.plan);
     if (!options->dry_run)
         HOP_TRY_DONE(launch(&job, &forecast.plan, err));
 done:

@@ -175,8 +175,9 @@ done:
 }
 
 hop_status hop_comparison_trace(const char *path, const struct hop_forecast *forecast,
-                                const struct hop_cost_table *cost, struct hop_error *err)
+                                const struct hop_problem *problem, struct hop_error *err)
 {
+    const struct hop_cost_table *const cost = hop_request_cost(&problem->request, &forecast->plan);
     const char **names;
     HOP_TRY(hop_cost_names(cost, &names, err));
     const hop_status status = save_trace(path, &forecast->plan, cost, names, err);

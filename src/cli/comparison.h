@@ -30,6 +30,6 @@ json_t *hop_comparison_json(const struct hop_comparison *comparison,
                             const struct hop_cost_table *cost);
 /* Plays a feasible forecast again and writes its Chrome trace events. */
 hop_status hop_comparison_trace(const char *path, const struct hop_forecast *forecast,
-                                const struct hop_cost_table *cost, struct hop_error *err);
+                                const struct hop_problem *problem, struct hop_error *err);
 
 #endif

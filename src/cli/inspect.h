@@ -27,7 +27,13 @@ hop_status hop_inspect_tokenizer(const char *directory, json_t **out, struct hop
  * one. */
 hop_status hop_inspect_chat_template(const char *directory, json_t **out, struct hop_error *err);
 
-/* inspect_json.c: shared by the above. put takes the reference to value; NULL (out of memory) is an
+/* inspect_json.c: shared by the above. What `gather` adds to {"kind", "directory", "missing": [],
+ * "notes": []}. */
+hop_status hop_inspect_folder(const char *kind, const char *directory,
+                              hop_status (*gather)(const char *directory, json_t *out,
+                                                   struct hop_error *err),
+                              json_t **out, struct hop_error *err);
+/* put takes the reference to value; NULL (out of memory) is an
  * error. */
 hop_status hop_inspect_put(json_t *object, const char *key, json_t *value, struct hop_error *err);
 hop_status hop_inspect_append(json_t *object, const char *key, const char *text,

@@ -5,6 +5,23 @@
 #include "io/file.h"
 #include "io/json.h"
 
+hop_status hop_inspect_folder(const char *kind, const char *directory,
+                              hop_status (*gather)(const char *directory, json_t *out,
+                                                   struct hop_error *err),
+                              json_t **out, struct hop_error *err)
+{
+    json_t *const found = json_pack("{s:s, s:s, s:[], s:[]}", "kind", kind, "directory", directory,
+                                    "missing", "notes");
+    if (!found)
+        return hop_fail(err, HOP_INPUT, "%s: the name of the folder is not UTF-8", directory);
+    const hop_status status = gather(directory, found, err);
+    if (status == HOP_OK)
+        *out = found;
+    else
+        json_decref(found);
+    return status;
+}
+
 hop_status hop_inspect_put(json_t *object, const char *key, json_t *value, struct hop_error *err)
 {
     if (!value || json_object_set_new(object, key, value) != 0)

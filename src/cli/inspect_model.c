@@ -237,14 +237,5 @@ static hop_status gather(const char *directory, json_t *out, struct hop_error *e
 
 hop_status hop_inspect_model(const char *directory, json_t **out, struct hop_error *err)
 {
-    json_t *const found = json_pack("{s:s, s:s, s:[], s:[]}", "kind", "model", "directory",
-                                    directory, "missing", "notes");
-    if (!found)
-        return hop_fail(err, HOP_INPUT, "%s: the name of the folder is not UTF-8", directory);
-    const hop_status status = gather(directory, found, err);
-    if (status == HOP_OK)
-        *out = found;
-    else
-        json_decref(found);
-    return status;
+    return hop_inspect_folder("model", directory, gather, out, err);
 }

@@ -1,5 +1,6 @@
 #include "cli/plan_options.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,10 @@ static const struct argp_option known[] = {
      "`simulate` and `compare` take several, separated by commas, or all (`compare`: the default)",
      0},
     {"micro-batches", KEY_MICRO_BATCHES, "M", 0,
-     "Micro-batches of a mini-batch (default: the job's; 4 with --cost)", 0},
+     "Micro-batches of a mini-batch (default: the job's; 4 with --cost); chimera may halve their "
+     "rows "
+     "and have twice as many",
+     0},
     {"probes", KEY_PROBES, "Q", 0,
      "Probes per micro-batch, or auto: as many as the step hides, at least 1 (default: the job's "
      "zo.probes; 1 with --cost)",
@@ -235,6 +239,16 @@ static int32_t given_int(const char *text, int32_t fallback)
     return value;
 }
 
+/* Half a micro-batch costs half, by the table's own rule. */
+static hop_status fill_halves(struct hop_problem *problem, struct hop_error *err)
+{
+    if (fmod(problem->cost.micro_batch_samples, 2) != 0)
+        return HOP_OK;
+    HOP_TRY(hop_cost_halve(&problem->cost, &problem->halves, err));
+    problem->request.halves = &problem->halves;
+    return HOP_OK;
+}
+
 static hop_status from_cost(const struct hop_plan_options *options, struct hop_problem *out,
                             struct hop_error *err)
 {
@@ -251,7 +265,7 @@ static hop_status from_cost(const struct hop_plan_options *options, struct hop_p
     if (options->objective)
         out->request.objective =
             (enum hop_objective)find_choice(options->objective, hop_objective_names);
-    return HOP_OK;
+    return fill_halves(out, err);
 }
 
 hop_status hop_plan_options_problem(struct hop_plan_options *options, struct hop_job *job,

@@ -69,6 +69,11 @@ hop_status hop_cost_load(const char *path, struct hop_cost_table *out, struct ho
 /* An object that hop_cost_parse() reads back to the same doubles. NULL: out of memory. */
 json_t *hop_cost_json(const struct hop_cost_table *cost);
 
+/* The table for micro-batches of half the samples: what is shared costs half, weights and fixed
+ * bytes stay. HOP_INPUT where the samples have no whole half. */
+hop_status hop_cost_halve(const struct hop_cost_table *cost, struct hop_cost_table *out,
+                          struct hop_error *err);
+
 /* Index of the device of that name, or -1. */
 int32_t hop_cost_find(const struct hop_cost_table *cost, const char *name);
 /* Names of the devices in order (point into the table). Caller frees the array. */

@@ -49,21 +49,6 @@ static void refuse(struct hop_forecast *forecast, const struct hop_error *err)
     forecast->samples_per_second = forecast->joules_per_sample = forecast->tail_seconds = NAN;
 }
 
-/* The answer's head, for when there is no other. */
-static struct hop_plan empty_plan(const struct hop_strategy *strategy,
-                                  const struct hop_plan_request *request)
-{
-    struct hop_plan plan = {.blocks = request->cost->blocks,
-                            .devices = request->cost->device_count,
-                            .micro_batches = request->micro_batches,
-                            .probes = request->probes,
-                            .probe_batch = request->probe_batch,
-                            .exit_probes = request->exit_probes,
-                            .micro_batch_samples = (int32_t)request->cost->micro_batch_samples};
-    snprintf(plan.strategy, sizeof plan.strategy, "%s", strategy->name);
-    return plan;
-}
-
 static hop_status ask(const struct hop_strategy *strategy, const struct hop_plan_request *request,
                       struct hop_forecast *forecast, struct hop_error *err)
 {
@@ -80,12 +65,12 @@ hop_status hop_forecast_plan(const struct hop_strategy *strategy,
                              const struct hop_plan_request *request, struct hop_forecast *out,
                              struct hop_error *err)
 {
-    struct hop_forecast forecast = {.plan = empty_plan(strategy, request),
+    struct hop_forecast forecast = {.plan = hop_request_plan(request, strategy->name),
                                     .bp_only = request->bp_only,
                                     .fixed = request->fixed_blocks && strategy->uses_fixed_blocks};
     hop_status status = ask(strategy, request, &forecast, err);
     if (status == HOP_OK)
-        status = play(&forecast, request->cost, err);
+        status = play(&forecast, hop_request_cost(request, &forecast.plan), err);
     if (status != HOP_OK)
         refuse(&forecast, err);
     if (status != HOP_OK && status != HOP_INFEASIBLE)

@@ -145,6 +145,28 @@ static hop_status fill_request(const struct hop_job *job, struct hop_problem *pr
     return HOP_OK;
 }
 
+/* Rows and micro-batches of the halves that leave no rest. */
+static bool find_halves(const struct hop_job *job, struct hop_job *halved)
+{
+    const int64_t rows = hop_job_micro_batch_rows(job);
+    const int32_t wholes = hop_job_micro_batches(job);
+    *halved = *job;
+    halved->plan.micro_batches = 0;
+    halved->train.micro_batch = rows / 2;
+    return rows % 2 == 0 && wholes <= 1 << 14 && hop_job_micro_batches(halved) == 2 * wholes;
+}
+
+static hop_status fill_halves(const struct hop_job *job, const struct hop_model_config *model,
+                              struct hop_problem *problem, struct hop_error *err)
+{
+    struct hop_job halved; /* owns nothing */
+    if (!find_halves(job, &halved))
+        return HOP_OK;
+    HOP_TRY(hop_job_cost(&halved, model, NULL, &problem->halves, err));
+    problem->request.halves = &problem->halves;
+    return HOP_OK;
+}
+
 static hop_status fill_facts(const struct hop_job *job, const struct hop_model_config *model,
                              struct hop_forecast_facts *facts, struct hop_error *err)
 {
@@ -172,6 +194,7 @@ hop_status hop_problem_create(struct hop_job *job, struct hop_problem *out, stru
     HOP_TRY_DONE(adopt_adapter(job, &model, err));
     HOP_TRY_DONE(hop_job_cost(job, &model, NULL, &out->cost, err));
     HOP_TRY_DONE(fill_request(job, out, err));
+    HOP_TRY_DONE(fill_halves(job, &model, out, err));
     HOP_TRY_DONE(fill_facts(job, &model, &out->facts, err));
 done:
     if (status != HOP_OK)
@@ -184,6 +207,7 @@ void hop_problem_free(struct hop_problem *problem)
     if (!problem)
         return;
     hop_cost_free(&problem->cost);
+    hop_cost_free(&problem->halves);
     free(problem->fixed_blocks);
     *problem = (struct hop_problem){0};
 }
@@ -212,12 +236,13 @@ done:
     return status;
 }
 
-static hop_status follow_file(const char *path, const struct hop_cost_table *cost,
-                              struct hop_forecast *out, struct hop_error *err)
+hop_status hop_forecast_file(const char *path, const struct hop_problem *problem,
+                             struct hop_forecast *out, struct hop_error *err)
 {
     struct hop_plan plan;
-    HOP_TRY(hop_plan_read(path, cost, &plan, err));
-    const hop_status status = hop_forecast_given(&plan, cost, out, err);
+    HOP_TRY(hop_plan_read(path, &problem->cost, &plan, err));
+    const hop_status status =
+        hop_forecast_given(&plan, hop_request_cost(&problem->request, &plan), out, err);
     hop_plan_free(&plan);
     return status;
 }
@@ -226,9 +251,18 @@ hop_status hop_job_forecast(const struct hop_job *job, const struct hop_problem 
                             struct hop_forecast *out, struct hop_error *err)
 {
     if (job->plan.file)
-        return follow_file(job->plan.file, &problem->cost, out, err);
+        return hop_forecast_file(job->plan.file, problem, out, err);
     warn_of_ignored_keys(job, problem->strategy);
     return hop_forecast_plan(problem->strategy, &problem->request, out, err);
+}
+
+void hop_job_follow(struct hop_job *job, const struct hop_problem *problem,
+                    const struct hop_plan *plan)
+{
+    if (hop_request_cost(&problem->request, plan) == &problem->cost)
+        return;
+    job->train.micro_batch = plan->micro_batch_samples;
+    job->plan.micro_batches = 0;
 }
 
 hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_error *err)
@@ -239,6 +273,7 @@ hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_er
     HOP_TRY_DONE(hop_problem_create(job, &problem, err));
     HOP_TRY_DONE(hop_job_forecast(job, &problem, &forecast, err));
     HOP_TRY_DONE(hop_forecast_require(&forecast, err));
+    hop_job_follow(job, &problem, &forecast.plan);
     *out = forecast.plan;
     forecast.plan = (struct hop_plan){0};
 done:

@@ -19,7 +19,8 @@
  * is: the request points to the other members. Zeroed ones may be freed. */
 struct hop_problem {
     struct hop_cost_table cost;
-    int32_t *fixed_blocks; /* (devices), from plan.blocks; NULL: none */
+    struct hop_cost_table halves; /* of half the rows a micro-batch; zeroed: they have no halves */
+    int32_t *fixed_blocks;        /* (devices), from plan.blocks; NULL: none */
     const struct hop_strategy *strategy;
     struct hop_plan_request request;
     struct hop_forecast_facts facts;
@@ -34,7 +35,13 @@ void hop_problem_free(struct hop_problem *problem);
  * the reason when nothing fits. */
 hop_status hop_job_forecast(const struct hop_job *job, const struct hop_problem *problem,
                             struct hop_forecast *out, struct hop_error *err);
-/* The plan alone. HOP_INFEASIBLE with the reason when nothing fits. */
+/* The same of a plan.json. */
+hop_status hop_forecast_file(const char *path, const struct hop_problem *problem,
+                             struct hop_forecast *out, struct hop_error *err);
+/* A plan may halve the job's micro-batches: then the job that runs it has such, too. */
+void hop_job_follow(struct hop_job *job, const struct hop_problem *problem,
+                    const struct hop_plan *plan);
+/* The plan alone; the job follows it. HOP_INFEASIBLE with the reason when nothing fits. */
 hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_error *err);
 
 /* What the job's modules carry: as lora.init says for this model where that is set, else as the

@@ -18,12 +18,6 @@ struct search {
     double seconds;       /* by the objective; INFINITY where they do not fit */
 };
 
-static double judge(const struct search *search, const struct hop_plan *plan)
-{
-    return search->team->request->objective == HOP_OBJECTIVE_FORMULA ? plan->formula_seconds
-                                                                     : plan->simulated_seconds;
-}
-
 /* Keeps the plan of the trial gangs if it is faster. */
 static hop_status offer(struct search *search, int32_t count, bool *taken, struct hop_error *err)
 {
@@ -35,13 +29,13 @@ static hop_status offer(struct search *search, int32_t count, bool *taken, struc
         return HOP_OK;
     if (status != HOP_OK)
         return status;
-    if (!(judge(search, &plan) < search->seconds)) {
+    if (!(hop_plan_value(search->team->request, &plan) < search->seconds)) {
         hop_plan_free(&plan);
         return HOP_OK;
     }
     hop_plan_free(&search->plan);
     search->plan = plan;
-    search->seconds = judge(search, &plan);
+    search->seconds = hop_plan_value(search->team->request, &plan);
     search->count = count;
     for (int32_t i = 0; i < count; i++)
         search->gangs[i] = search->trial[i];

@@ -11,8 +11,7 @@ hop_status hop_accpar_plan(const struct hop_accpar_team *team, const char *strat
     const struct hop_cost_table *const cost = team->request->cost;
     struct hop_plan plan;
     hop_status status = HOP_OK;
-    HOP_TRY(hop_plan_begin(team->request, strategy, team->count, &plan, err));
-    plan.probes = plan.exit_probes = 0;
+    HOP_TRY(hop_plan_begin_exact(team->request, strategy, team->count, &plan, err));
     for (int32_t i = 0; i < count; i++)
         HOP_TRY_DONE(hop_accpar_add_gang(team, &gangs[i], &plan, err));
     HOP_TRY_DONE(hop_plan_price(&plan, cost, 1, err));

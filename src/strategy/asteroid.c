@@ -24,7 +24,6 @@ struct crew {
     struct hop_asteroid_stage *stages; /* scratch (count) */
     bool all, whole_kinds;
     struct hop_plan best;
-    bool found;
 };
 
 static void free_crew(struct crew *crew)
@@ -126,14 +125,7 @@ static hop_status create_crew(const struct hop_plan_request *request, struct cre
 
 static double formula_asteroid(const struct hop_plan *plan, const struct hop_cost_table *cost)
 {
-    struct hop_error err = {0};
-    struct hop_pipeline_step *steps;
-    int32_t count;
-    if (hop_replica_steps(plan, cost, HOP_CUT_WHOLE, &steps, &count, &err) != HOP_OK)
-        return NAN;
-    const double seconds = count ? hop_asteroid_latency(steps, count, plan->micro_batches) : NAN;
-    free(steps);
-    return seconds;
+    return hop_replica_formula(plan, cost, HOP_CUT_WHOLE, hop_asteroid_latency);
 }
 
 /* Devices without a sample are left out. */
@@ -161,8 +153,8 @@ static hop_status build(const struct crew *crew, const struct hop_asteroid_probl
 {
     struct hop_plan plan;
     hop_status status = HOP_OK;
-    HOP_TRY(hop_plan_begin(crew->request, hop_strategy_asteroid.name, problem->count, &plan, err));
-    plan.probes = plan.exit_probes = 0;
+    HOP_TRY(hop_plan_begin_exact(crew->request, hop_strategy_asteroid.name, problem->count, &plan,
+                                 err));
     for (int32_t s = 0; s < stages; s++)
         add_stage(problem, &crew->stages[s], s, stages, &plan);
     HOP_TRY_DONE(hop_replica_price(&plan, problem->cost, err));
@@ -173,12 +165,6 @@ static hop_status build(const struct crew *crew, const struct hop_asteroid_probl
 done:
     hop_plan_free(&plan);
     return status;
-}
-
-static double value_of(const struct crew *crew, const struct hop_plan *plan)
-{
-    return crew->request->objective == HOP_OBJECTIVE_FORMULA ? plan->formula_seconds
-                                                             : plan->simulated_seconds;
 }
 
 /* Keeps the best pipeline of so many stages if it is better than all before. */
@@ -194,13 +180,7 @@ static hop_status offer(struct crew *crew, const struct hop_asteroid_problem *pr
     if (status == HOP_INFEASIBLE)
         return HOP_OK;
     HOP_TRY(status);
-    if (crew->found && value_of(crew, &plan) >= value_of(crew, &crew->best)) {
-        hop_plan_free(&plan);
-        return HOP_OK;
-    }
-    hop_plan_free(&crew->best);
-    crew->best = plan;
-    crew->found = true;
+    hop_plan_keep(crew->request, &plan, &crew->best);
     return HOP_OK;
 }
 
@@ -259,7 +239,7 @@ static hop_status plan_asteroid(const struct hop_plan_request *request, struct h
     do
         HOP_TRY_DONE(plan_set(&crew, err));
     while (next_set(&crew));
-    if (crew.found) {
+    if (crew.best.parts) {
         *out = crew.best;
         memset(&crew.best, 0, sizeof crew.best);
     } else {

@@ -5,155 +5,13 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "schedule/lists.h"
 #include "schedule/price.h"
-#include "sim/simulate.h"
-#include "strategy/balance.h"
+#include "strategy/chimera_schedule.h"
 #include "strategy/chimera_slots.h"
 #include "strategy/crew.h"
 #include "strategy/parts.h"
 #include "strategy/pipedream_flush.h"
 #include "strategy/systems.h"
-
-/* Schedule */
-
-static hop_status check_shape(const struct hop_plan *plan, struct hop_error *err)
-{
-    const int32_t pipelines = hop_plan_pipelines(plan), stages = hop_plan_stages(plan, 0);
-    HOP_TRY(hop_plan_check(plan, err));
-    if (!hop_chimera_fits(stages, pipelines))
-        return hop_fail(err, HOP_INPUT,
-                        "schedule: %d pipelines of %d stages; chimera needs an even number of "
-                        "stages and of pipelines, and half the pipelines must divide half the "
-                        "stages",
-                        pipelines, stages);
-    for (int32_t i = 0; i < pipelines; i++)
-        if (hop_plan_stages(plan, i) != stages)
-            return hop_fail(err, HOP_INPUT,
-                            "schedule: pipeline %d has %d stages and pipeline 0 has %d; chimera's "
-                            "have equally many",
-                            i, hop_plan_stages(plan, i), stages);
-    for (int32_t p = 0; p < plan->part_count; p++)
-        if (plan->parts[p].gradient != HOP_GRADIENT_BACKPROP)
-            return hop_fail(err, HOP_INPUT, "schedule: part %d is %s; chimera runs backward on all",
-                            p, hop_gradient_names[plan->parts[p].gradient]);
-    return HOP_OK;
-}
-
-static int32_t place_part(const struct hop_plan *plan, int32_t p, int32_t micro_batches,
-                          bool doubled, struct hop_slot *slots)
-{
-    const struct hop_part *const part = &plan->parts[p];
-    const struct hop_range range = hop_part_micro_batches(part, micro_batches);
-    int32_t count = 0;
-    for (int32_t m = range.lo; m < range.hi; m++) {
-        const struct hop_chimera_place place =
-            hop_chimera_place(hop_plan_stages(plan, 0), hop_plan_pipelines(plan), doubled,
-                              part->stage, m - range.lo, range.hi - range.lo);
-        slots[count++] =
-            (struct hop_slot){{.kind = HOP_FORWARD, .part = p, .micro_batch = m}, place.forward};
-        slots[count++] =
-            (struct hop_slot){{.kind = HOP_BACKWARD, .part = p, .micro_batch = m}, place.backward};
-    }
-    return count;
-}
-
-static hop_status schedule_slots(const struct hop_plan *plan, int32_t micro_batches, bool doubled,
-                                 struct hop_schedule *out, struct hop_error *err)
-{
-    struct hop_slot *slots;
-    int32_t count = 0;
-    HOP_TRY(hop_calloc(&slots, 2 * (size_t)hop_plan_stages(plan, 0) * (size_t)micro_batches,
-                       sizeof *slots, err));
-    for (int32_t p = 0; p < plan->part_count; p++)
-        count += place_part(plan, p, micro_batches, doubled, slots + count);
-    const hop_status status = hop_schedule_from_slots(plan, micro_batches, slots, count, out, err);
-    free(slots);
-    return status;
-}
-
-static hop_status seconds_of(const struct hop_plan *plan, const struct hop_schedule *schedule,
-                             const struct hop_cost_table *cost, double *seconds,
-                             struct hop_error *err)
-{
-    struct hop_simulation simulation;
-    HOP_TRY(hop_simulate(plan, schedule, cost, NULL, &simulation, err));
-    *seconds = simulation.makespan;
-    hop_simulation_free(&simulation);
-    return HOP_OK;
-}
-
-/* Does the device hold what its parts keep? Parts that say what they keep (in_flight) may not keep
- * more. */
-static bool fits(const struct hop_plan *plan, const struct hop_schedule *schedule,
-                 const struct hop_cost_table *cost, int32_t device)
-{
-    double bytes = 0;
-    for (int32_t p = 0; p < plan->part_count; p++) {
-        const struct hop_part *const part = &plan->parts[p];
-        if (part->device != device)
-            continue;
-        const int32_t kept = hop_schedule_slots(schedule, p);
-        if (part->in_flight && kept > part->in_flight)
-            return false;
-        bytes += hop_price_part_memory(cost, part, kept) -
-                 (bytes > 0 ? cost->devices[device].fixed_bytes : 0);
-    }
-    return bytes <= cost->devices[device].memory;
-}
-
-static bool all_fit(const struct hop_plan *plan, const struct hop_schedule *schedule,
-                    const struct hop_cost_table *cost)
-{
-    for (int32_t d = 0; d < plan->devices; d++)
-        if (!fits(plan, schedule, cost, d))
-            return false;
-    return true;
-}
-
-/* Replaces *schedule by the order with doubled forwards where that fits and is faster. */
-static hop_status try_doubled(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                              int32_t micro_batches, struct hop_schedule *schedule,
-                              struct hop_error *err)
-{
-    struct hop_schedule doubled;
-    double seconds, doubled_seconds;
-    hop_status status = HOP_OK;
-    HOP_TRY(schedule_slots(plan, micro_batches, true, &doubled, err));
-    if (all_fit(plan, &doubled, cost)) {
-        HOP_TRY_DONE(seconds_of(plan, schedule, cost, &seconds, err));
-        HOP_TRY_DONE(seconds_of(plan, &doubled, cost, &doubled_seconds, err));
-        if (doubled_seconds < seconds) {
-            const struct hop_schedule slower = *schedule;
-            *schedule = doubled;
-            doubled = slower;
-        }
-    }
-done:
-    hop_schedule_free(&doubled);
-    return status;
-}
-
-static hop_status schedule_chimera(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                                   int32_t micro_batches, int32_t probes, struct hop_schedule *out,
-                                   struct hop_error *err)
-{
-    struct hop_schedule schedule;
-    (void)probes;
-    if (micro_batches < 1)
-        return hop_fail(err, HOP_INPUT, "schedule: %d micro-batches; at least 1 is needed",
-                        micro_batches);
-    HOP_TRY(check_shape(plan, err));
-    HOP_TRY(schedule_slots(plan, micro_batches, false, &schedule, err));
-    const hop_status status = micro_batches > hop_plan_stages(plan, 0)
-                                  ? try_doubled(plan, cost, micro_batches, &schedule, err)
-                                  : HOP_OK;
-    if (status != HOP_OK)
-        hop_schedule_free(&schedule);
-    else
-        *out = schedule;
-    return status;
-}
 
 /* Closed form */
 
@@ -255,8 +113,9 @@ static double share_before(int32_t pipeline, int32_t pipelines, int32_t micro_ba
     return micro_batches < pipelines ? even : round(even * micro_batches) / micro_batches;
 }
 
+/* wholes: micro-batches that are not cut between pipelines. */
 static void add_parts(const struct hop_crew *crew, const int32_t *counts, int32_t pipelines,
-                      struct hop_plan *plan)
+                      int32_t wholes, struct hop_plan *plan)
 {
     for (int32_t i = 0; i < pipelines; i++) {
         for (int32_t s = 0, lo = 0; s < crew->count; lo += counts[s], s++) {
@@ -266,21 +125,20 @@ static void add_parts(const struct hop_crew *crew, const int32_t *counts, int32_
             struct hop_part *const part = &plan->parts[plan->part_count - 1];
             part->pipeline = i;
             part->stage = s;
-            part->micro_lo = share_before(i, pipelines, plan->micro_batches);
-            part->micro_hi = share_before(i + 1, pipelines, plan->micro_batches);
+            part->micro_lo = share_before(i, pipelines, wholes);
+            part->micro_hi = share_before(i + 1, pipelines, wholes);
         }
     }
 }
 
 static hop_status build(const struct hop_plan_request *request, const struct hop_crew *crew,
-                        const int32_t *counts, int32_t pipelines, struct hop_plan *out,
-                        struct hop_error *err)
+                        const int32_t *counts, int32_t pipelines, int32_t wholes,
+                        struct hop_plan *out, struct hop_error *err)
 {
     struct hop_plan plan;
-    HOP_TRY(
-        hop_plan_begin(request, hop_strategy_chimera.name, pipelines * crew->count, &plan, err));
-    plan.probes = plan.exit_probes = 0;
-    add_parts(crew, counts, pipelines, &plan);
+    HOP_TRY(hop_plan_begin_exact(request, hop_strategy_chimera.name, pipelines * crew->count, &plan,
+                                 err));
+    add_parts(crew, counts, pipelines, wholes, &plan);
     const hop_status status = hop_crew_price(&hop_strategy_chimera, request->cost, &plan, err);
     if (status != HOP_OK)
         hop_plan_free(&plan);
@@ -289,22 +147,54 @@ static hop_status build(const struct hop_plan_request *request, const struct hop
     return status;
 }
 
-static double value_of(const struct hop_plan_request *request, const struct hop_plan *plan)
+static hop_status try_whole(const struct hop_plan_request *request, const struct hop_crew *crew,
+                            const int32_t *counts, int32_t pipelines, struct hop_plan *best,
+                            struct hop_error *err)
 {
-    return request->objective == HOP_OBJECTIVE_FORMULA ? plan->formula_seconds
-                                                       : plan->simulated_seconds;
+    struct hop_plan plan;
+    HOP_TRY(build(request, crew, counts, pipelines, request->micro_batches, &plan, err));
+    hop_plan_keep(request, &plan, best);
+    return HOP_OK;
 }
 
-/* Keeps the better of the two; of equal ones *best. */
-static void keep(const struct hop_plan_request *request, struct hop_plan *plan,
-                 struct hop_plan *best)
+/* Backward halving: as micro-batches of half the rows whose forwards come in pairs, so only where
+ * those are doubled. Without pairs it would be a finer cut, which is not the planner's to choose.
+ * The closed form does not know it. */
+static hop_status try_halves(const struct hop_plan_request *request, const struct hop_crew *crew,
+                             const int32_t *counts, int32_t pipelines, struct hop_plan *best,
+                             struct hop_error *err)
 {
-    if (best->parts && value_of(request, plan) >= value_of(request, best)) {
-        hop_plan_free(plan);
-        return;
-    }
-    hop_plan_free(best);
-    *best = *plan;
+    struct hop_plan_request finer = *request;
+    struct hop_plan plan;
+    bool paired;
+    if (!request->halves || request->objective == HOP_OBJECTIVE_FORMULA ||
+        request->micro_batches <= crew->count)
+        return HOP_OK;
+    finer.cost = request->halves;
+    finer.micro_batches *= 2;
+    HOP_TRY(build(&finer, crew, counts, pipelines, request->micro_batches, &plan, err));
+    const hop_status status = hop_chimera_is_doubled(&plan, finer.cost, &paired, err);
+    if (status == HOP_OK && paired)
+        hop_plan_keep(request, &plan, best);
+    else
+        hop_plan_free(&plan);
+    return status;
+}
+
+/* That neither fits is no failure; then *err says why the whole ones do not. */
+static hop_status try_both(const struct hop_plan_request *request, const struct hop_crew *crew,
+                           const int32_t *counts, int32_t pipelines, struct hop_plan *best,
+                           struct hop_error *err)
+{
+    struct hop_error reason = {0};
+    hop_status status = try_whole(request, crew, counts, pipelines, best, err);
+    if (status != HOP_OK && status != HOP_INFEASIBLE)
+        return status;
+    status = try_halves(request, crew, counts, pipelines, best, &reason);
+    if (status == HOP_OK || status == HOP_INFEASIBLE)
+        return HOP_OK;
+    *err = reason;
+    return status;
 }
 
 /* Two pipelines, or more as long as each has a micro-batch. The reason why nothing fits is that of
@@ -312,34 +202,23 @@ static void keep(const struct hop_plan_request *request, struct hop_plan *plan,
 static hop_status search(const struct hop_plan_request *request, const struct hop_crew *crew,
                          const int32_t *counts, struct hop_plan *out, struct hop_error *err)
 {
-    struct hop_plan best = {0}, plan;
+    struct hop_plan best = {0};
     for (int32_t n = 2; n <= crew->count && (n == 2 || n <= request->micro_batches); n += 2) {
         struct hop_error reason = {0};
         if (!hop_chimera_fits(crew->count, n))
             continue;
-        const hop_status status = build(request, crew, counts, n, &plan, n == 2 ? err : &reason);
-        if (status == HOP_OK)
-            keep(request, &plan, &best);
-        else if (status != HOP_INFEASIBLE) {
+        const hop_status status = try_both(request, crew, counts, n, &best, &reason);
+        if (n == 2 || status != HOP_OK)
+            *err = reason;
+        if (status != HOP_OK) {
             hop_plan_free(&best);
-            return n == 2 ? status : hop_fail(err, status, "%s", reason.message);
+            return status;
         }
     }
     if (!best.parts)
         return HOP_INFEASIBLE;
     *out = best;
     return HOP_OK;
-}
-
-static hop_status deal(const struct hop_plan_request *request, const struct hop_crew *crew,
-                       int32_t *counts, struct hop_error *err)
-{
-    double *seconds;
-    HOP_TRY(hop_calloc(&seconds, (size_t)request->cost->blocks, sizeof *seconds, err));
-    hop_crew_average(crew, request->cost, seconds);
-    const hop_status status = hop_balance(seconds, request->cost->blocks, crew->count, counts, err);
-    free(seconds);
-    return status;
 }
 
 static hop_status plan_chimera(const struct hop_plan_request *request, struct hop_plan *out,
@@ -353,7 +232,7 @@ static hop_status plan_chimera(const struct hop_plan_request *request, struct ho
     HOP_TRY_DONE(hop_crew_limit(request, &crew, err));
     HOP_TRY_DONE(pair_up(request, &crew, err));
     HOP_TRY_DONE(hop_calloc(&counts, (size_t)crew.count, sizeof *counts, err));
-    HOP_TRY_DONE(deal(request, &crew, counts, err));
+    HOP_TRY_DONE(hop_crew_balance(&crew, request->cost, counts, err));
     HOP_TRY_DONE(search(request, &crew, counts, out, err));
 done:
     free(counts);
@@ -365,6 +244,6 @@ const struct hop_strategy hop_strategy_chimera = {
     .name = "chimera",
     .summary = "pipelines in both directions, two stages on every device",
     .plan = plan_chimera,
-    .schedule = schedule_chimera,
+    .schedule = hop_chimera_schedule,
     .formula = formula_chimera,
 };

@@ -9,7 +9,9 @@
  *
  * With forwards doubled a unit has twice the micro-batches: slot s + 2j + 3D u is the FORWARD of
  * two, whose BACKWARDs have the slots 2D - 1 - s + 2j + 3D u and D later. Where a backward takes as
- * long as two forwards this leaves no bubble between units, but more is kept.
+ * long as two forwards this leaves no bubble between units, but more is kept. Of micro-batches with
+ * half the rows it is the order with backwards halved: what two forwards run is a whole one, and no
+ * device keeps more than D of those.
  *
  * A task waits only for tasks of lower slots, so lists by ascending slots never lock up, however
  * many micro-batches there are. Private to src/strategy. */

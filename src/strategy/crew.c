@@ -5,7 +5,8 @@
 
 #include "base/memory.h"
 #include "schedule/price.h"
-#include "sim/simulate.h"
+#include "strategy/balance.h"
+#include "strategy/predict.h"
 
 static hop_status add_device(const struct hop_plan_request *request, int32_t d, const char *system,
                              bool fixed, struct hop_crew *crew, struct hop_error *err)
@@ -80,23 +81,56 @@ void hop_crew_average(const struct hop_crew *crew, const struct hop_cost_table *
     }
 }
 
+hop_status hop_crew_balance(const struct hop_crew *crew, const struct hop_cost_table *cost,
+                            int32_t *counts, struct hop_error *err)
+{
+    double *seconds;
+    HOP_TRY(hop_calloc(&seconds, (size_t)cost->blocks, sizeof *seconds, err));
+    hop_crew_average(crew, cost, seconds);
+    const hop_status status = hop_balance(seconds, cost->blocks, crew->count, counts, err);
+    free(seconds);
+    return status;
+}
+
+hop_status hop_crew_deal(const struct hop_crew *crew, const struct hop_plan_request *request,
+                         int32_t *counts, struct hop_error *err)
+{
+    if (!request->fixed_blocks)
+        return hop_crew_balance(crew, request->cost, counts, err);
+    for (int32_t i = 0; i < crew->count; i++)
+        counts[i] = request->fixed_blocks[crew->devices[i]];
+    return HOP_OK;
+}
+
+hop_status hop_crew_check_plan(const struct hop_plan *plan, const char *system,
+                               struct hop_error *err)
+{
+    HOP_TRY(hop_plan_check(plan, err));
+    for (int32_t p = 0; p < plan->part_count; p++)
+        if (plan->parts[p].gradient != HOP_GRADIENT_BACKPROP)
+            return hop_fail(err, HOP_INPUT, "schedule: part %d is %s; %s runs backward on all", p,
+                            hop_gradient_names[plan->parts[p].gradient], system);
+    return HOP_OK;
+}
+
 double hop_crew_memory(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                       int32_t device)
+                       const struct hop_schedule *schedule, int32_t device)
 {
     double bytes = 0;
     for (int32_t p = 0; p < plan->part_count; p++) {
         const struct hop_part *const part = &plan->parts[p];
         if (part->device == device)
-            bytes += hop_price_part_memory(cost, part, part->in_flight) -
+            bytes += hop_price_part_memory(cost, part, hop_schedule_slots(schedule, p)) -
                      (bytes > 0 ? cost->devices[device].fixed_bytes : 0);
     }
     return bytes;
 }
 
 static hop_status check_memory(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                               int32_t device, struct hop_error *err)
+                               const struct hop_schedule *schedule, int32_t device,
+                               struct hop_error *err)
 {
-    const double needed = hop_crew_memory(plan, cost, device);
+    const double needed = hop_crew_memory(plan, cost, schedule, device);
     const double there = cost->devices[device].memory;
     int32_t blocks = 0, kept = 0, parts = 0;
     if (needed <= there)
@@ -117,33 +151,20 @@ static hop_status check_memory(const struct hop_plan *plan, const struct hop_cos
                     plan->strategy, needed, there, needed - there);
 }
 
-static void price_parts(const struct hop_schedule *schedule, const struct hop_cost_table *cost,
-                        struct hop_plan *plan)
-{
-    for (int32_t p = 0; p < plan->part_count; p++) {
-        struct hop_part *const part = &plan->parts[p];
-        const struct hop_task forward = {.kind = HOP_FORWARD, .part = p};
-        part->in_flight = hop_schedule_slots(schedule, p);
-        part->forward_seconds = hop_price_task(cost, plan, &forward);
-        part->memory_bytes = hop_price_part_memory(cost, part, part->in_flight);
-        part->memory_limit = cost->devices[part->device].memory;
-    }
-}
-
 hop_status hop_crew_price(const struct hop_strategy *strategy, const struct hop_cost_table *cost,
                           struct hop_plan *plan, struct hop_error *err)
 {
     struct hop_schedule schedule;
-    struct hop_simulation simulation;
     hop_status status = HOP_OK;
     HOP_TRY(hop_price_check(cost, plan, err));
     HOP_TRY(strategy->schedule(plan, cost, plan->micro_batches, 0, &schedule, err));
-    price_parts(&schedule, cost, plan);
+    hop_plan_store_kept(plan, cost, &schedule);
+    for (int32_t p = 0; p < plan->part_count; p++)
+        plan->parts[p].forward_seconds =
+            hop_price_task(cost, plan, &(struct hop_task){.kind = HOP_FORWARD, .part = p});
     for (int32_t d = 0; d < plan->devices; d++)
-        HOP_TRY_DONE(check_memory(plan, cost, d, err));
-    HOP_TRY_DONE(hop_simulate(plan, &schedule, cost, NULL, &simulation, err));
-    plan->simulated_seconds = simulation.makespan;
-    hop_simulation_free(&simulation);
+        HOP_TRY_DONE(check_memory(plan, cost, &schedule, d, err));
+    HOP_TRY_DONE(hop_schedule_seconds(plan, &schedule, cost, &plan->simulated_seconds, err));
     plan->formula_seconds = strategy->formula ? strategy->formula(plan, cost) : NAN;
 done:
     hop_schedule_free(&schedule);

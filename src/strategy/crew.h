@@ -26,14 +26,25 @@ hop_status hop_crew_limit(const struct hop_plan_request *request, struct hop_cre
 void hop_crew_average(const struct hop_crew *crew, const struct hop_cost_table *cost,
                       double *seconds);
 
+/* counts (devices): the blocks in equal shares by those costs. */
+hop_status hop_crew_balance(const struct hop_crew *crew, const struct hop_cost_table *cost,
+                            int32_t *counts, struct hop_error *err);
+/* The same, or the request's fixed blocks where it has some. */
+hop_status hop_crew_deal(const struct hop_crew *crew, const struct hop_plan_request *request,
+                         int32_t *counts, struct hop_error *err);
+
+/* hop_plan_check(), and every part trains by backprop (else HOP_INPUT names `system`). */
+hop_status hop_crew_check_plan(const struct hop_plan *plan, const char *system,
+                               struct hop_error *err);
+
 /* Schedules the plan by the strategy, stores in the parts what the schedule keeps (in_flight), what
  * that costs, and in the plan simulated_seconds and formula_seconds. HOP_INFEASIBLE names a device
  * that cannot hold its parts, and by how much. */
 hop_status hop_crew_price(const struct hop_strategy *strategy, const struct hop_cost_table *cost,
                           struct hop_plan *plan, struct hop_error *err);
 
-/* Bytes of a device with all its parts, each with in_flight micro-batches kept. */
+/* Bytes of a device with all its parts, each with the micro-batches that the schedule keeps. */
 double hop_crew_memory(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                       int32_t device);
+                       const struct hop_schedule *schedule, int32_t device);
 
 #endif

@@ -182,14 +182,7 @@ static hop_status create_crew(const struct hop_plan_request *request, struct cre
 
 static double formula_dapple(const struct hop_plan *plan, const struct hop_cost_table *cost)
 {
-    struct hop_error err = {0};
-    struct hop_pipeline_step *steps;
-    int32_t count;
-    if (hop_replica_steps(plan, cost, HOP_CUT_PIECES, &steps, &count, &err) != HOP_OK)
-        return NAN;
-    const double seconds = count ? hop_pivot_seconds(steps, count, plan->micro_batches) : NAN;
-    free(steps);
-    return seconds;
+    return hop_replica_formula(plan, cost, HOP_CUT_PIECES, hop_pivot_seconds);
 }
 
 /* P_A keeps S - i micro-batches, P_B 2 (S - i) - 1. */
@@ -230,8 +223,7 @@ static hop_status build(const struct hop_plan_request *request, const struct cre
     struct hop_plan plan;
     bool notable = false;
     hop_status status = HOP_OK;
-    HOP_TRY(hop_plan_begin(request, hop_strategy_dapple.name, crew->count, &plan, err));
-    plan.probes = plan.exit_probes = 0;
+    HOP_TRY(hop_plan_begin_exact(request, hop_strategy_dapple.name, crew->count, &plan, err));
     HOP_TRY_DONE(is_communication_notable(crew, &notable, err));
     for (int32_t s = 0; s < crew->stage_count; s++)
         add_stage(crew, s,

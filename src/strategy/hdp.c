@@ -161,8 +161,7 @@ static hop_status build(const struct hop_plan_request *request, const struct tea
     int32_t parts = 0, before = 0;
     for (int32_t g = 0; g < teams->count; g++)
         parts += teams->items[g].count;
-    HOP_TRY(hop_plan_begin(request, hop_strategy_hdp.name, parts, &plan, err));
-    plan.probes = plan.exit_probes = 0;
+    HOP_TRY(hop_plan_begin_exact(request, hop_strategy_hdp.name, parts, &plan, err));
     for (int32_t g = 0; g < teams->count; before += teams->shares[g], g++)
         add_team(teams, g, before, request->micro_batches, &plan);
     const hop_status status = hop_crew_price(&hop_strategy_hdp, request->cost, &plan, err);
@@ -171,24 +170,6 @@ static hop_status build(const struct hop_plan_request *request, const struct tea
     else
         *out = plan;
     return status;
-}
-
-static double value_of(const struct hop_plan_request *request, const struct hop_plan *plan)
-{
-    return request->objective == HOP_OBJECTIVE_FORMULA ? plan->formula_seconds
-                                                       : plan->simulated_seconds;
-}
-
-/* Puts the plan in place of *best if that is empty or slower, and frees the other. */
-static bool keep(const struct hop_plan_request *request, struct hop_plan *plan,
-                 struct hop_plan *best)
-{
-    const bool better = !best->parts || value_of(request, plan) < value_of(request, best);
-    struct hop_plan *const worse = better ? best : plan;
-    hop_plan_free(worse);
-    if (better)
-        *best = *plan;
-    return better;
 }
 
 /* Moves one micro-batch from a group to another if the simulation is shorter then. */
@@ -203,7 +184,7 @@ static hop_status try_move(const struct hop_plan_request *request, struct teams 
     teams->shares[from]--;
     teams->shares[to]++;
     HOP_TRY(build(request, teams, &plan, err));
-    *better = keep(request, &plan, best);
+    *better = hop_plan_keep(request, &plan, best);
     if (!*better) {
         teams->shares[from]++;
         teams->shares[to]--;
@@ -252,7 +233,7 @@ static hop_status try_deal(const struct hop_plan_request *request, const struct 
     HOP_TRY_DONE(build(request, &teams, &plan, err));
     if (request->objective == HOP_OBJECTIVE_SIMULATED)
         HOP_TRY_DONE(improve_shares(request, &teams, &plan, err));
-    keep(request, &plan, best);
+    hop_plan_keep(request, &plan, best);
     plan = (struct hop_plan){0};
 done:
     hop_plan_free(&plan);

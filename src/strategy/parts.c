@@ -1,7 +1,6 @@
 #include "strategy/parts.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "base/memory.h"
 #include "schedule/greedy.h"
@@ -30,20 +29,17 @@ hop_status hop_plan_request_check(const struct hop_plan_request *request, struct
 hop_status hop_plan_begin(const struct hop_plan_request *request, const char *strategy,
                           int32_t parts, struct hop_plan *out, struct hop_error *err)
 {
-    struct hop_plan plan = {.blocks = request->cost->blocks,
-                            .devices = request->cost->device_count,
-                            .micro_batches = request->micro_batches,
-                            .probes = request->probes,
-                            .probe_batch = request->probe_batch,
-                            .exit_probes = request->exit_probes,
-                            .micro_batch_samples = (int32_t)request->cost->micro_batch_samples,
-                            .formula_seconds = NAN,
-                            .simulated_seconds = NAN,
-                            .bound_seconds = NAN,
-                            .all_devices_seconds = NAN};
-    snprintf(plan.strategy, sizeof plan.strategy, "%s", strategy);
+    struct hop_plan plan = hop_request_plan(request, strategy);
     HOP_TRY(hop_calloc(&plan.parts, (size_t)parts, sizeof *plan.parts, err));
     *out = plan;
+    return HOP_OK;
+}
+
+hop_status hop_plan_begin_exact(const struct hop_plan_request *request, const char *strategy,
+                                int32_t parts, struct hop_plan *out, struct hop_error *err)
+{
+    HOP_TRY(hop_plan_begin(request, strategy, parts, out, err));
+    out->probes = out->exit_probes = 0;
     return HOP_OK;
 }
 
@@ -78,4 +74,21 @@ hop_status hop_plan_untrained(const char *device, struct hop_error *err)
                     "zo.probes: 0 leaves the adapters of the BP-free device %s untrained; set it "
                     "to 1 or more, or strategy: frozen",
                     device);
+}
+
+double hop_plan_value(const struct hop_plan_request *request, const struct hop_plan *plan)
+{
+    return request->objective == HOP_OBJECTIVE_FORMULA ? plan->formula_seconds
+                                                       : plan->simulated_seconds;
+}
+
+bool hop_plan_keep(const struct hop_plan_request *request, struct hop_plan *plan,
+                   struct hop_plan *best)
+{
+    const bool better =
+        !best->parts || hop_plan_value(request, plan) < hop_plan_value(request, best);
+    hop_plan_free(better ? best : plan);
+    if (better)
+        *best = *plan;
+    return better;
 }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "strategy/balance.h"
 #include "strategy/crew.h"
 #include "strategy/fixed_plan.h"
 #include "strategy/parts.h"
@@ -37,15 +36,11 @@ static void cut(const int32_t *counts, int32_t devices, struct split *split)
 }
 
 static hop_status split_evenly(const struct hop_plan_request *request, const struct hop_crew *crew,
-                               const double *seconds, struct split *split, struct hop_error *err)
+                               struct split *split, struct hop_error *err)
 {
     int32_t *counts;
-    hop_status status = HOP_OK;
     HOP_TRY(hop_calloc(&counts, (size_t)crew->count, sizeof *counts, err));
-    for (int32_t i = 0; request->fixed_blocks && i < crew->count; i++)
-        counts[i] = request->fixed_blocks[crew->devices[i]];
-    if (!request->fixed_blocks)
-        status = hop_balance(seconds, request->cost->blocks, crew->count, counts, err);
+    const hop_status status = hop_crew_deal(crew, request, counts, err);
     if (status == HOP_OK)
         cut(counts, crew->count, split);
     free(counts);
@@ -155,11 +150,11 @@ static hop_status find_split(const struct hop_plan_request *request, const struc
                              struct split *split, struct hop_error *err)
 {
     double *seconds;
+    if (!may_replicate(request))
+        return split_evenly(request, crew, split, err);
     HOP_TRY(hop_calloc(&seconds, (size_t)request->cost->blocks, sizeof *seconds, err));
     hop_crew_average(crew, request->cost, seconds);
-    const hop_status status = request->objective == HOP_OBJECTIVE_FORMULA && !request->fixed_blocks
-                                  ? optimize(request, crew, seconds, split, err)
-                                  : split_evenly(request, crew, seconds, split, err);
+    const hop_status status = optimize(request, crew, seconds, split, err);
     free(seconds);
     return status;
 }
@@ -188,8 +183,8 @@ static hop_status build(const struct hop_plan_request *request, const struct hop
     hop_status status = HOP_OK;
     HOP_TRY(hop_calloc(&split.stages, (size_t)crew->count, sizeof *split.stages, err));
     HOP_TRY_DONE(find_split(request, crew, &split, err));
-    HOP_TRY_DONE(hop_plan_begin(request, hop_strategy_pipedream.name, crew->count, &plan, err));
-    plan.probes = plan.exit_probes = 0;
+    HOP_TRY_DONE(
+        hop_plan_begin_exact(request, hop_strategy_pipedream.name, crew->count, &plan, err));
     add_parts(crew, &split, &plan);
     HOP_TRY_DONE(hop_crew_price(&hop_strategy_pipedream, request->cost, &plan, err));
     *out = plan;

@@ -2,15 +2,9 @@
 
 #include "schedule/price.h"
 
-/* Memory is needed for as many micro-batches as the schedule really keeps, which can be fewer than
- * it might; with that as the limit it comes out the same. */
-static void store(struct hop_plan *plan, const struct hop_cost_table *cost,
-                  const struct hop_strategy *strategy, const struct hop_schedule *schedule,
-                  double seconds)
+void hop_plan_store_kept(struct hop_plan *plan, const struct hop_cost_table *cost,
+                         const struct hop_schedule *schedule)
 {
-    plan->simulated_seconds = seconds;
-    if (strategy->formula)
-        plan->formula_seconds = strategy->formula(plan, cost);
     for (int32_t p = 0; p < plan->part_count; p++) {
         struct hop_part *const part = &plan->parts[p];
         part->in_flight = hop_schedule_slots(schedule, p);
@@ -42,8 +36,23 @@ hop_status hop_plan_predict(struct hop_plan *plan, const struct hop_cost_table *
     HOP_TRY(hop_strategy_find(plan->strategy, &strategy, err));
     HOP_TRY(strategy->schedule(plan, cost, plan->micro_batches, plan->probes, &schedule, err));
     const hop_status status = hop_simulate(plan, &schedule, cost, options, out, err);
-    if (status == HOP_OK)
-        store(plan, cost, strategy, &schedule, out->makespan);
+    if (status == HOP_OK) {
+        plan->simulated_seconds = out->makespan;
+        if (strategy->formula)
+            plan->formula_seconds = strategy->formula(plan, cost);
+        hop_plan_store_kept(plan, cost, &schedule);
+    }
     hop_schedule_free(&schedule);
     return status;
+}
+
+hop_status hop_schedule_seconds(const struct hop_plan *plan, const struct hop_schedule *schedule,
+                                const struct hop_cost_table *cost, double *seconds,
+                                struct hop_error *err)
+{
+    struct hop_simulation simulation;
+    HOP_TRY(hop_simulate(plan, schedule, cost, NULL, &simulation, err));
+    *seconds = simulation.makespan;
+    hop_simulation_free(&simulation);
+    return HOP_OK;
 }

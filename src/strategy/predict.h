@@ -11,4 +11,15 @@ hop_status hop_plan_predict(struct hop_plan *plan, const struct hop_cost_table *
                             const struct hop_simulation_options *options,
                             struct hop_simulation *out, struct hop_error *err);
 
+/* Stores in the parts what the schedule really keeps, which can be fewer micro-batches than it
+ * might (in_flight; with that as the limit the schedule comes out the same), and the memory for it.
+ */
+void hop_plan_store_kept(struct hop_plan *plan, const struct hop_cost_table *cost,
+                         const struct hop_schedule *schedule);
+
+/* Seconds of one mini-batch by that schedule, simulated. */
+hop_status hop_schedule_seconds(const struct hop_plan *plan, const struct hop_schedule *schedule,
+                                const struct hop_cost_table *cost, double *seconds,
+                                struct hop_error *err);
+
 #endif

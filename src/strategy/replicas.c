@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "schedule/lists.h"
-#include "sim/simulate.h"
+#include "strategy/predict.h"
 
 int32_t hop_replica_rows(const struct hop_cost_table *cost)
 {
@@ -168,15 +168,11 @@ hop_status hop_replica_time(struct hop_plan *plan, const struct hop_cost_table *
                             struct hop_error *err)
 {
     struct hop_schedule schedule;
-    struct hop_simulation simulation;
     HOP_TRY(hop_replica_schedule(plan, cost, plan->micro_batches, 0, &schedule, err));
-    const hop_status status = hop_simulate(plan, &schedule, cost, NULL, &simulation, err);
+    const hop_status status =
+        hop_schedule_seconds(plan, &schedule, cost, &plan->simulated_seconds, err);
     hop_schedule_free(&schedule);
-    if (status != HOP_OK)
-        return status;
-    plan->simulated_seconds = simulation.makespan;
-    hop_simulation_free(&simulation);
-    return HOP_OK;
+    return status;
 }
 
 static int32_t count_stages(const struct hop_plan *plan)
@@ -262,27 +258,35 @@ static double boundary(const struct hop_plan *plan, const struct hop_cost_table 
     return 0;
 }
 
-hop_status hop_replica_steps(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                             enum hop_cut cut, struct hop_pipeline_step **steps, int32_t *count,
-                             struct hop_error *err)
+static void fill_steps(const struct hop_plan *plan, const struct hop_cost_table *cost,
+                       enum hop_cut cut, int32_t *devices, int32_t stages,
+                       struct hop_pipeline_step *steps)
 {
-    const int32_t stages = count_stages(plan);
-    int32_t *devices;
-    struct hop_pipeline_step *list;
-    HOP_TRY(hop_calloc(&devices, (size_t)plan->part_count, sizeof *devices, err));
-    const hop_status status = hop_calloc(&list, 2 * (size_t)stages + 1, sizeof *list, err);
-    for (int32_t s = 0; s < stages && status == HOP_OK; s++) {
-        list[2 * s] = stage_step(plan, cost, s, devices);
+    for (int32_t s = 0; s < stages; s++) {
+        steps[2 * s] = stage_step(plan, cost, s, devices);
         if (s + 1 == stages)
             break;
         const double bytes = boundary(plan, cost, s);
-        list[2 * s + 1].forward = direction_seconds(plan, cost, s, s + 1, bytes, cut);
-        list[2 * s + 1].backward = direction_seconds(plan, cost, s + 1, s, bytes, cut);
+        steps[2 * s + 1].forward = direction_seconds(plan, cost, s, s + 1, bytes, cut);
+        steps[2 * s + 1].backward = direction_seconds(plan, cost, s + 1, s, bytes, cut);
+    }
+}
+
+double hop_replica_formula(const struct hop_plan *plan, const struct hop_cost_table *cost,
+                           enum hop_cut cut, hop_steps_seconds *seconds)
+{
+    const int32_t stages = count_stages(plan);
+    struct hop_error ignored;
+    int32_t *devices = NULL;
+    struct hop_pipeline_step *steps = NULL;
+    double found = NAN;
+    if (stages > 0 &&
+        hop_calloc(&devices, (size_t)plan->part_count, sizeof *devices, &ignored) == HOP_OK &&
+        hop_calloc(&steps, 2 * (size_t)stages, sizeof *steps, &ignored) == HOP_OK) {
+        fill_steps(plan, cost, cut, devices, stages, steps);
+        found = seconds(steps, 2 * stages - 1, plan->micro_batches);
     }
     free(devices);
-    if (status != HOP_OK)
-        return status;
-    *steps = list;
-    *count = stages > 0 ? 2 * stages - 1 : 0;
-    return HOP_OK;
+    free(steps);
+    return found;
 }

@@ -42,10 +42,11 @@ enum hop_cut {
     HOP_CUT_WHOLE   /* the whole tensor over the slowest link */
 };
 
-/* The steps of the plan (stages and transfers in turn) on its own devices. *steps is freed by the
- * caller; *count is 0 where the plan has several pipelines, shards or parts without backward. */
-hop_status hop_replica_steps(const struct hop_plan *plan, const struct hop_cost_table *cost,
-                             enum hop_cut cut, struct hop_pipeline_step **steps, int32_t *count,
-                             struct hop_error *err);
+/* A closed form of the steps of the plan (stages and transfers in turn) on its own devices; NAN
+ * where the plan has several pipelines, shards or parts without backward. */
+typedef double hop_steps_seconds(const struct hop_pipeline_step *steps, int32_t count,
+                                 int32_t micro_batches);
+double hop_replica_formula(const struct hop_plan *plan, const struct hop_cost_table *cost,
+                           enum hop_cut cut, hop_steps_seconds *seconds);
 
 #endif

@@ -33,11 +33,15 @@ enum { HOP_PROBES_AUTO = -1 }; /* the largest Q that does not lengthen the step,
 
 struct hop_plan_request {
     const struct hop_cost_table *cost; /* devices, blocks, links */
-    int32_t micro_batches;             /* M */
-    int32_t probes;                    /* Q per micro-batch, or HOP_PROBES_AUTO */
-    int32_t probe_batch;               /* probes a PROBE task runs at once; 0: all */
-    int32_t exit_probes;               /* Q' per micro-batch, or HOP_PROBES_AUTO: as many as do not
-                                                  lengthen the step, perhaps 0 */
+    /* The same for micro-batches of half the samples, of which there are 2 M; NULL: they cannot be
+     * halved. Only for systems that publish such a step; hop_request_cost() tells which table a
+     * plan is for. */
+    const struct hop_cost_table *halves;
+    int32_t micro_batches; /* M */
+    int32_t probes;        /* Q per micro-batch, or HOP_PROBES_AUTO */
+    int32_t probe_batch;   /* probes a PROBE task runs at once; 0: all */
+    int32_t exit_probes;   /* Q' per micro-batch, or HOP_PROBES_AUTO: as many as do not
+                                      lengthen the step, perhaps 0 */
     enum hop_estimator estimator;
     enum hop_directions directions;
     enum hop_exit_base exit_base;
@@ -51,6 +55,12 @@ struct hop_plan_request {
     int32_t zo_lo, zo_hi; /* `single`: blocks [lo, hi) are zeroth-order; lo == hi: none. Others
                               ignore it: there the devices decide */
 };
+
+/* The answer's head: what was asked for, without parts and seconds. */
+struct hop_plan hop_request_plan(const struct hop_plan_request *request, const char *strategy);
+/* The table of the request whose micro-batches the plan has. */
+const struct hop_cost_table *hop_request_cost(const struct hop_plan_request *request,
+                                              const struct hop_plan *plan);
 
 struct hop_strategy {
     const char *name;

@@ -173,6 +173,28 @@ static void doubled_forwards_leave_no_bubble_between_units(void **state)
     assert_true(makespan(4, 2, 8, 2, true) < makespan(4, 2, 8, 2, false));
 }
 
+/* K units of D micro-batches with B = 2F whose backwards are halved: half as long as the doubled
+ * order of twice as many. So the bubble is (D - 2) / (3 N + D - 2) of the time with two pipelines,
+ * or less, as the first half of a forward goes on before the second one is done. */
+static void halved_backwards_leave_half_the_bubble(void **state)
+{
+    (void)state;
+    for (int32_t devices = 2; devices <= 8; devices += 2)
+        for (int32_t f = 1; f <= devices / 2; f++)
+            for (int32_t units = 1; units <= 3 && hop_chimera_fits(devices, 2 * f); units++) {
+                const int32_t n = units * devices;
+                const double halved = makespan(devices, 2 * f, 2 * n, 2, true) / 2;
+                const double whole = 3.0 * n + devices / f - 2;
+                assert_true(halved == whole - (devices / (2 * f) - 1) / 2.0);
+                if (devices / f > 2)
+                    assert_true(halved < makespan(devices, 2 * f, n, 2, false));
+                if (f == 1)
+                    assert_true(1 - 3 * n / halved <= (devices - 2.0) / (3.0 * n + devices - 2));
+                if (devices / f > 2 && units > 1)
+                    assert_true(halved < makespan(devices, 2 * f, n, 2, true));
+            }
+}
+
 static void no_two_tasks_share_a_slot(void **state)
 {
     (void)state;
@@ -197,19 +219,24 @@ static void no_two_tasks_share_a_slot(void **state)
             }
 }
 
-static void assert_kept(int32_t devices, int32_t pipelines, int32_t n, const int32_t *expected)
+/* kept (devices): micro-batches of both stages. */
+static void count_kept(int32_t devices, int32_t pipelines, int32_t n, bool doubled, int32_t *kept)
 {
     struct hop_plan plan = plan_of(devices, pipelines, n);
-    struct hop_schedule schedule = schedule_of(&plan, false);
-    for (int32_t d = 0; d < devices; d++) {
-        int32_t kept = 0;
-        for (int32_t p = 0; p < plan.part_count; p++)
-            if (plan.parts[p].device == d)
-                kept += hop_schedule_slots(&schedule, p);
-        assert_int_equal(kept, expected[d]);
-    }
+    struct hop_schedule schedule = schedule_of(&plan, doubled);
+    memset(kept, 0, (size_t)devices * sizeof *kept);
+    for (int32_t p = 0; p < plan.part_count; p++)
+        kept[plan.parts[p].device] += hop_schedule_slots(&schedule, p);
     hop_schedule_free(&schedule);
     hop_plan_free(&plan);
+}
+
+static void assert_kept(int32_t devices, int32_t pipelines, int32_t n, const int32_t *expected)
+{
+    int32_t kept[MOST];
+    count_kept(devices, pipelines, n, false, kept);
+    for (int32_t d = 0; d < devices; d++)
+        assert_int_equal(kept[d], expected[d]);
 }
 
 static void activations_in_flight(void **state)
@@ -222,6 +249,25 @@ static void activations_in_flight(void **state)
     assert_kept(8, 4, 8, eight);
     assert_kept(4, 2, 4, four);
     assert_kept(4, 2, 16, four);
+}
+
+/* Halved backwards need no more room than the fullest device has anyway, D micro-batches; the
+ * others come halfway up to it. Doubled forwards keep up to 2 D. */
+static void halves_keep_no_more(void **state)
+{
+    (void)state;
+    int32_t whole[MOST], halves[MOST], doubled[MOST];
+    for (int32_t devices = 2; devices <= 10; devices += 2)
+        for (int32_t n = devices; n <= 3 * devices; n += devices) {
+            count_kept(devices, 2, n, false, whole);
+            count_kept(devices, 2, 2 * n, true, halves);
+            count_kept(devices, 2, n, true, doubled);
+            for (int32_t d = 0; d < devices; d++) {
+                assert_int_equal(halves[d], whole[d] + devices);
+                assert_true(halves[d] <= 2 * devices);
+                assert_int_equal(doubled[d], n > devices ? whole[d] + devices : whole[d]);
+            }
+        }
 }
 
 /* Equal devices and blocks: the closed form is the simulation, and the faster order is taken. */
@@ -302,6 +348,85 @@ static void doubling_needs_memory(void **state)
     hop_cost_free(&cost);
 }
 
+/* D devices with memory for two pipelines whose fullest device keeps D micro-batches. */
+static struct hop_cost_table cluster_of_two_pipelines(int32_t devices, double forward,
+                                                      double backward)
+{
+    struct hop_cost_table cost = equal_cluster(devices, forward, backward);
+    cost.micro_batch_samples = 2;
+    for (int32_t d = 0; d < devices; d++) {
+        cost.devices[d].memory = 2000 + devices;
+        for (int32_t b = 0; b < devices; b++) {
+            cost.devices[d].state_bytes[b] = 1000;
+            cost.devices[d].activation_bytes[b] = 1;
+        }
+    }
+    return cost;
+}
+
+static struct hop_plan plan_with_halves(struct hop_plan_request *request,
+                                        struct hop_cost_table *halves)
+{
+    struct hop_plan plan;
+    struct hop_error err = {0};
+    if (hop_cost_halve(request->cost, halves, &err) != HOP_OK)
+        fail_msg("%s", err.message);
+    request->halves = halves;
+    if (support_plan_by("chimera", request, &plan, &err) != HOP_OK)
+        fail_msg("%s", err.message);
+    return plan;
+}
+
+static void check_halving(int32_t devices, int32_t n, double backward, double seconds, bool halved)
+{
+    struct hop_cost_table cost = cluster_of_two_pipelines(devices, 1, backward), halves;
+    struct hop_plan_request request = support_request(&cost, n);
+    struct hop_plan plan = plan_with_halves(&request, &halves);
+    assert_int_equal(plan.micro_batches, halved ? 2 * n : n);
+    assert_int_equal(plan.micro_batch_samples, halved ? 1 : 2);
+    assert_ptr_equal(hop_request_cost(&request, &plan), halved ? &halves : &cost);
+    assert_true(plan.simulated_seconds == seconds);
+    support_must_be_sound(&plan, hop_request_cost(&request, &plan));
+    hop_plan_free(&plan);
+    hop_cost_free(&halves);
+    hop_cost_free(&cost);
+}
+
+/* Taken where it is the fastest order that fits: not for a single unit, and not where a backward
+ * takes no longer than a forward. */
+static void halves_where_they_are_faster(void **state)
+{
+    (void)state;
+    check_halving(4, 8, 2, 25.5, true);
+    check_halving(6, 12, 2, 39, true);
+    check_halving(8, 16, 2, 52.5, true);
+    check_halving(4, 12, 2, 37.5, true);
+    check_halving(4, 4, 2, 16, false);
+    check_halving(4, 8, 1, 18, false);
+}
+
+/* The closed form has no halves, and neither have single rows. */
+static void halves_of_other_requests(void **state)
+{
+    (void)state;
+    struct hop_error err = {0};
+    struct hop_cost_table cost = cluster_of_two_pipelines(4, 1, 2), halves, none;
+    struct hop_plan_request request = support_request(&cost, 8);
+    request.objective = HOP_OBJECTIVE_FORMULA;
+    struct hop_plan plan = plan_with_halves(&request, &halves);
+    assert_int_equal(plan.micro_batches, 8);
+    hop_plan_free(&plan);
+    assert_int_equal(hop_cost_halve(&halves, &none, &err), HOP_INPUT);
+    assert_non_null(strstr(err.message, "1 samples has no halves"));
+    request.objective = HOP_OBJECTIVE_SIMULATED;
+    cost.devices[1].memory = halves.devices[1].memory = 2003;
+    support_must_refuse("chimera", &request, HOP_INFEASIBLE,
+                        "d1 cannot hold 2 blocks in 2 parts with up to 2 micro-batches kept, as "
+                        "chimera does: 2004 bytes needed, 2003 there, 1 too many");
+    hop_cost_free(&halves);
+    hop_cost_free(&cost);
+}
+
 static void odd_and_missing_devices(void **state)
 {
     (void)state;
@@ -342,19 +467,29 @@ static void random_clusters(void **state)
 {
     (void)state;
     uint64_t seed = 7;
-    int32_t found = 0, refused = 0;
+    int32_t found = 0, refused = 0, halved = 0;
     for (int32_t i = 0; i < 300; i++) {
         const struct support_cluster kind = {
             .blocks = 12, .devices = 8, .links = i % 2 != 0, .tight = i % 4 == 0};
         struct hop_cost_table cost = support_cluster(&kind, &seed);
         support_slow_backward(&cost, 8);
         struct hop_plan_request request = support_request(&cost, support_between(&seed, 1, 20));
-        struct hop_plan plan;
+        struct hop_plan plan, finer;
+        struct hop_cost_table halves;
         struct hop_error err = {0};
         request.devices = HOP_DEVICES_AUTO;
+        cost.micro_batch_samples = 2;
         const hop_status status = support_plan_by("chimera", &request, &plan, &err);
         if (status == HOP_OK) {
             support_must_be_sound(&plan, &cost);
+            finer = plan_with_halves(&request, &halves);
+            support_must_be_sound(&finer, hop_request_cost(&request, &finer));
+            const bool halves_them = finer.micro_batches != plan.micro_batches;
+            assert_true(halves_them ? finer.simulated_seconds < plan.simulated_seconds
+                                    : finer.simulated_seconds == plan.simulated_seconds);
+            halved += halves_them;
+            hop_cost_free(&halves);
+            hop_plan_free(&finer);
             hop_plan_free(&plan);
             found++;
         } else {
@@ -363,7 +498,8 @@ static void random_clusters(void **state)
         }
         hop_cost_free(&cost);
     }
-    assert_true(found > 100 && refused > 20);
+    print_message("%d plans, %d with halves, %d refused\n", found, halved, refused);
+    assert_true(found > 100 && refused > 20 && halved > 20);
 }
 
 static void strange_plans_are_refused(void **state)
@@ -398,11 +534,15 @@ int main(void)
         cmocka_unit_test(more_pipelines_have_less_bubble),
         cmocka_unit_test(bubbles_of_two_pipelines),
         cmocka_unit_test(doubled_forwards_leave_no_bubble_between_units),
+        cmocka_unit_test(halved_backwards_leave_half_the_bubble),
         cmocka_unit_test(no_two_tasks_share_a_slot),
         cmocka_unit_test(activations_in_flight),
+        cmocka_unit_test(halves_keep_no_more),
         cmocka_unit_test(plans_of_equal_devices),
         cmocka_unit_test(closed_form_of_equal_devices),
         cmocka_unit_test(doubling_needs_memory),
+        cmocka_unit_test(halves_where_they_are_faster),
+        cmocka_unit_test(halves_of_other_requests),
         cmocka_unit_test(odd_and_missing_devices),
         cmocka_unit_test(random_clusters),
         cmocka_unit_test(strange_plans_are_refused),

@@ -415,6 +415,29 @@ static const struct change refused[] = {
     {"", "machines", "[[\"npu0\"], [\"gpu0\", \"npu0\"]]", "machines[1]: 'npu0' is named a second"},
 };
 
+/* Rows cost half, weights and what is there anyway do not. */
+static void test_half(void **state)
+{
+    (void)state;
+    struct hop_cost_table whole = parse(example), half;
+    ASSERT_OK(hop_cost_halve(&whole, &half, &err));
+    assert_true(half.micro_batch_samples == 1 && half.boundary_bytes[0] == 4718592 / 2.0);
+    assert_true(hop_cost_forward(&half, 0, 0, 2) == hop_cost_forward(&whole, 0, 0, 2) / 2);
+    assert_true(hop_cost_backward(&half, 0, 0, 2) == hop_cost_backward(&whole, 0, 0, 2) / 2);
+    assert_true(isinf(hop_cost_backward(&half, 2, 0, 2)));
+    assert_true(hop_cost_probe(&half, 1, 0, 2, 3) == hop_cost_probe(&whole, 1, 0, 2, 3) / 2);
+    assert_true(hop_cost_step(&half, 1, 0, 2) == hop_cost_step(&whole, 1, 0, 2));
+    assert_true(hop_cost_memory(&half, 0, 0, 2, 6) == hop_cost_memory(&whole, 0, 0, 2, 3));
+    assert_true(half.gradient_bytes[1] == 327681 && half.devices[0].memory == 9.5e9);
+    assert_true(half.latency[1] == whole.latency[1] && half.machine[2] == whole.machine[2]);
+    struct hop_cost_table none = {.blocks = -7};
+    assert_int_equal(hop_cost_halve(&half, &none, &err), HOP_INPUT);
+    assert_non_null(strstr(err.message, "1 samples has no halves"));
+    assert_int_equal(none.blocks, -7);
+    hop_cost_free(&half);
+    hop_cost_free(&whole);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -511,7 +534,8 @@ int main(void)
         cmocka_unit_test(test_defaults),   cmocka_unit_test(test_sums),
         cmocka_unit_test(test_network),    cmocka_unit_test(test_pair_inside_machine),
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_too_large),  cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_half),       cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

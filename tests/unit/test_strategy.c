@@ -261,7 +261,7 @@ static void memory_refusals_name_bytes(void **state)
     request.bp_only = true;
     support_slow_backward(&cost, 2);
     assert_refused("gpipe", &request, HOP_INFEASIBLE,
-                   "gpu0 cannot hold blocks [0, 4) with all 4 micro-batches kept");
+                   "gpu0 cannot hold 4 blocks in 1 part with up to 4 micro-batches kept");
     assert_refused("single", &request, HOP_INFEASIBLE, "gpu0 cannot hold blocks [0, 8)");
     hop_cost_free(&cost);
 }
