@@ -29,7 +29,9 @@ static hop_status check_shard(const struct hop_stage_config *config, struct hop_
 static hop_status check_config(const struct hop_ops *ops, const struct hop_stage_config *config,
                                struct hop_error *err)
 {
-    const bool backward = config->gradient == HOP_GRADIENT_BACKPROP || config->slots > 0;
+    const bool zeroth_order = config->gradient == HOP_GRADIENT_ZEROTH_ORDER;
+    const bool backward =
+        config->gradient == HOP_GRADIENT_BACKPROP || (config->slots > 0 && !zeroth_order);
     if (backward && !hop_ops_bp_capable(ops))
         return hop_fail(
             err, HOP_UNSUPPORTED,
@@ -45,12 +47,19 @@ static hop_status check_config(const struct hop_ops *ops, const struct hop_stage
     if (!range || !limits || config->dtype > HOP_BF16)
         return hop_fail(err, HOP_INTERNAL, "a stage of blocks %d to %d in %s was asked for",
                         config->lo, config->hi, hop_dtype_name(config->dtype));
+    const bool kept = zeroth_order && config->slots > 0 && config->probes > 0 && !config->head;
+    if ((config->tangents && !kept) || (config->exit && config->head))
+        return hop_fail(err, HOP_INTERNAL,
+                        "a stage of blocks %d to %d was asked for, with tangents it cannot have or "
+                        "with two output layers",
+                        config->lo, config->hi);
     return check_shard(config, err);
 }
 
 static unsigned weight_uses(const struct hop_stage *stage)
 {
-    return HOP_WEIGHT_FORWARD | (stage->config.slots > 0 ? HOP_WEIGHT_BACKWARD : 0u);
+    const bool backward = stage->config.slots > 0 && hop_ops_bp_capable(stage->ops);
+    return HOP_WEIGHT_FORWARD | (backward ? HOP_WEIGHT_BACKWARD : 0u);
 }
 
 static hop_status load_matrix(struct hop_stage *stage, const struct hop_weights *weights,
@@ -161,8 +170,9 @@ static hop_status load_tables(struct hop_stage *stage, const struct hop_weights 
 {
     const struct hop_stage_config *const config = &stage->config;
     const struct hop_model_config *const model = &config->model;
-    const bool shared = config->embed && config->head && model->tied;
-    if (config->head)
+    const bool output = hop__stage_has_output(config);
+    const bool shared = config->embed && output && model->tied;
+    if (output)
         HOP_TRY(load_vector(stage, weights, HOP_FINAL_NORM_NAME, 0, stage->layout.hidden, next,
                             &stage->final_gain, err));
     if (config->embed)
@@ -171,7 +181,7 @@ static hop_status load_tables(struct hop_stage *stage, const struct hop_weights 
                             err));
     if (shared)
         stage->head = stage->embed;
-    else if (config->head)
+    else if (output)
         HOP_TRY(load_matrix(stage, weights, hop_head_name(model), model->vocabulary, model->hidden,
                             weight_uses(stage), &stage->head, err));
     return HOP_OK;
@@ -227,8 +237,7 @@ static hop_status create_adapters(struct hop_stage *stage, struct hop_error *err
     if (stage->ops->host_memory)
         return HOP_OK;
     const size_t bytes = parameters->total * sizeof(float);
-    const bool zeroth_order = config->gradient == HOP_GRADIENT_ZEROTH_ORDER;
-    const size_t copies = zeroth_order && config->probes > 1 ? (size_t)config->probes : 1;
+    const size_t groups = hop__stage_groups(config), copies = groups > 1 ? groups : 1;
     void *values = NULL, *gradients = NULL;
     stage->values = stage->gradients = NULL;
     HOP_TRY(stage->ops->alloc(stage->backend, bytes, &values, err));
