@@ -1,10 +1,5 @@
 #include "model/core.h"
 
-bool hop_lora_has_core(const struct hop_lora_config *lora, int32_t block)
-{
-    return lora->core > 0 && block >= lora->core_lo && block < lora->core_hi;
-}
-
 hop_status hop_core_of(const struct hop_weights *weights, const struct hop_model_config *model,
                        int32_t block, enum hop_target target, int32_t rank, float *a, float *b,
                        struct hop_error *err)

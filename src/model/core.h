@@ -29,9 +29,6 @@ hop_status hop_core_of(const struct hop_weights *weights, const struct hop_model
                        int32_t block, enum hop_target target, int32_t rank, float *a, float *b,
                        struct hop_error *err);
 
-/* Does this block train cores? */
-bool hop_lora_has_core(const struct hop_lora_config *lora, int32_t block);
-
 /* The same adapters as plain LoRA: `out` (created here; hop_parameters_free()) has A and B of every
  * module, with A and B R where `parameters` has a core. *lora_out has no cores. What is written for
  * other programs, and what merges. */
