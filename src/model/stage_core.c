@@ -10,18 +10,6 @@
 #include "model/core.h"
 #include "model/stage_internal.h"
 
-/* to (out, rank) = b (out, rank) r (rank, rank) */
-static void product(const float *b, const float *r, int64_t out, int64_t rank, float *to)
-{
-    for (int64_t o = 0; o < out; o++) {
-        float *const row = to + o * rank;
-        memset(row, 0, (size_t)rank * sizeof *row);
-        for (int64_t k = 0; k < rank; k++)
-            for (int64_t j = 0; j < rank; j++)
-                row[j] += b[o * rank + k] * r[k * rank + j];
-    }
-}
-
 /* sum (rank, rank) = b^T d, both (out, rank) */
 static void transposed_product(const float *b, const float *d, int64_t out, int64_t rank,
                                double *sum)
@@ -110,8 +98,8 @@ void hop__cores_changed(struct hop_stage *stage)
         const struct hop_parameter *const plain = plain_of(stage, p);
         const float *const values = stage->parameters.values + item->offset;
         if (is_core(item))
-            product(stage->cores.b + stage->cores.fixed[p], values, plain[1].rows, item->rows,
-                    stage->plain.values + plain[1].offset);
+            hop_core_product(stage->cores.b + stage->cores.fixed[p], values, plain[1].rows,
+                             item->rows, stage->plain.values + plain[1].offset);
         else
             memcpy(stage->plain.values + plain->offset, values, item->count * sizeof *values);
     }
@@ -136,7 +124,7 @@ void hop__cores_fill(const struct hop_stage *stage, size_t p, const float *r, bo
                      struct hop__factors *to)
 {
     const struct hop_parameter *const plain = plain_of(stage, p);
-    product(stage->cores.b + stage->cores.fixed[p], r, plain[1].rows, plain->rows, to->b);
+    hop_core_product(stage->cores.b + stage->cores.fixed[p], r, plain[1].rows, plain->rows, to->b);
     if (moves_only)
         memset(to->a, 0, plain->count * sizeof *to->a);
     else
