@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <malloc.h>
+
 #include "support_model.h"
 
 #include "base/random.h"
@@ -404,6 +406,55 @@ static void test_feedback(void **state)
     feedback_case(*state, &device);
 }
 
+static size_t heap_bytes(void)
+{
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+/* What the planner is told is what creation takes from the heap. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    enum { LISTS = 40000 };
+    struct hop_model_config model = support_tiny_config();
+    struct hop_weights *weights;
+    if (heap_bytes() == 0) {
+        print_message("skip: this allocator does not say how much it gave out\n");
+        skip();
+    }
+    model.hidden = 64;
+    model.head_dim = 16;
+    model.intermediate = 200;
+    assert_ok(hop_weights_random(&model, 1, HOP_F32, &weights, &err));
+    struct hop_stage_config config = {.model = model,
+                                      .lora = support_all_targets(8, 16),
+                                      .dtype = HOP_F32,
+                                      .hi = 3,
+                                      .embed = true,
+                                      .gradient = HOP_GRADIENT_ZEROTH_ORDER,
+                                      .limits = {4, 64, 64},
+                                      .slots = 2,
+                                      .probes = 3,
+                                      .tangents = true};
+    const size_t plain = hop_stage_bytes(&config).parameters;
+    config.lora.core = 24;
+    config.lora.core_lo = 1;
+    config.lora.core_hi = 3;
+    const struct hop_stage_bytes bytes = hop_stage_bytes(&config);
+    struct support_stage s;
+    const size_t before = heap_bytes();
+    support_stage_open(&s, hop_backend_find("reference"), weights, &config);
+    const size_t taken = heap_bytes() - before;
+    const size_t gains = (size_t)model.hidden * sizeof(float) * 6;
+    const size_t expected = bytes.parameters + 2 * bytes.kept + bytes.scratch + gains;
+    print_message("estimate %zu bytes, heap %zu bytes\n", expected, taken);
+    assert_true(bytes.parameters > 2 * plain);
+    assert_true(taken >= expected && taken - expected < LISTS);
+    support_stage_close(&s);
+    hop_weights_free(weights);
+}
+
 static void test_refusals(void **state)
 {
     const struct tiny *const t = *state;
@@ -426,9 +477,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_plain),       cmocka_unit_test(test_starts_as_the_model),
-        cmocka_unit_test(test_finite_differences), cmocka_unit_test(test_probes),
-        cmocka_unit_test(test_boundary_identity),  cmocka_unit_test(test_feedback),
+        cmocka_unit_test(test_equals_plain),
+        cmocka_unit_test(test_starts_as_the_model),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_probes),
+        cmocka_unit_test(test_boundary_identity),
+        cmocka_unit_test(test_feedback),
+        cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
