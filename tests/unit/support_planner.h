@@ -34,8 +34,9 @@ struct support_best {
     int64_t lines;  /* that fit */
     int32_t usable; /* devices that may take part */
 };
-/* With the request's estimator and exit probes. By T_head (formula) or by hop_simulate() of hop_schedule_greedy()'s schedule. front: how BP-free
- * stages train. needs_front: only lines with BP-free stages. */
+/* With the request's estimator and exit probes. By T_head (formula) or by hop_simulate() of
+ * hop_schedule_greedy()'s schedule. front: how BP-free stages train. needs_front: only lines with
+ * BP-free stages. */
 struct support_best support_brute_force(const struct hop_plan_request *request, int32_t probes,
                                         enum hop_gradient front, bool formula, bool needs_front);
 

@@ -650,9 +650,9 @@ static void predictions_agree_with_planners(void **state)
         assert_true(plan.simulated_seconds == simulated && simulation.makespan == simulated);
         assert_true(plan.formula_seconds == formula ||
                     (isnan(formula) && isnan(plan.formula_seconds)));
-        assert_true(plan.parts[0].memory_bytes ==
-                    hop_price_memory(&cost, &plan, 0, plan.parts[0].in_flight,
-                                     plan.parts[0].pending));
+        assert_true(plan.parts[0].memory_bytes == hop_price_memory(&cost, &plan, 0,
+                                                                   plan.parts[0].in_flight,
+                                                                   plan.parts[0].pending));
         hop_simulation_free(&simulation);
         plan.blocks++;
         assert_int_equal(hop_plan_predict(&plan, &cost, NULL, &simulation, &err), HOP_INPUT);
