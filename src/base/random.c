@@ -11,11 +11,14 @@
 enum { LANES = 16, BATCH = 4 * LANES };
 
 /* The 64-bit seed is the Philox key; the counter holds the rest. A direction of one tensor may have
- * at most 2^32 groups of four numbers, far above any adapter. */
+ * at most 2^32 groups of four numbers, far above any adapter. The counter has no room for samples:
+ * they go into the upper half of the key's second word, where no two of them meet, nor one with
+ * another domain, whose multiples differ in the lower half. */
 static philox4x32_ctr_t draw(const struct hop_random_key *key, size_t group)
 {
-    const philox4x32_key_t k = {
-        {(uint32_t)key->seed, (uint32_t)(key->seed >> 32) ^ (uint32_t)key->domain * 0x9e3779b9u}};
+    const philox4x32_key_t k = {{(uint32_t)key->seed, (uint32_t)(key->seed >> 32) ^
+                                                          (uint32_t)key->domain * 0x9e3779b9u ^
+                                                          (uint32_t)key->sample << 16}};
     const philox4x32_ctr_t counter = {{(uint32_t)group, key->parameter, key->step,
                                        (uint32_t)key->micro_batch << 16 | key->probe}};
     return philox4x32(counter, k);
@@ -149,6 +152,29 @@ void hop_random_normal(const struct hop_random_key *key, size_t begin, size_t n,
 void hop_random_uniform(const struct hop_random_key *key, size_t begin, size_t n, float *out)
 {
     fill(key, begin, n, out, batch_uniforms);
+}
+
+/* Signs take one bit each, so a group makes SIGNS of them. */
+enum { WORD = 32, SIGNS = 4 * WORD };
+
+static void make_signs(const struct hop_random_key *key, size_t group, float out[SIGNS])
+{
+    const philox4x32_ctr_t drawn = draw(key, group);
+    for (size_t j = 0; j < 4; j++)
+        for (uint32_t i = 0; i < WORD; i++)
+            out[WORD * j + i] = float_of_bits(0x3f800000u | (drawn.v[j] << i & 0x80000000u));
+}
+
+void hop_random_sign(const struct hop_random_key *key, size_t begin, size_t n, float *out)
+{
+    float values[SIGNS];
+    for (size_t i = 0; i < n;) {
+        const size_t at = (begin + i) % SIGNS;
+        const size_t count = n - i < SIGNS - at ? n - i : SIGNS - at;
+        make_signs(key, (begin + i) / SIGNS, values);
+        memcpy(out + i, values + at, count * sizeof *out);
+        i += count;
+    }
 }
 
 void hop_random_shuffle(const struct hop_random_key *key, uint32_t *order, size_t n)

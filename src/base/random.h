@@ -23,6 +23,7 @@ struct hop_random_key {
     uint32_t step;        /* optimizer step, or epoch for HOP_RANDOM_SHUFFLE */
     uint16_t micro_batch; /* index inside the mini-batch */
     uint16_t probe;       /* index inside the micro-batch */
+    uint16_t sample;      /* of the micro-batch, where every sample has its own numbers */
     uint32_t parameter;   /* which tensor: see hop_parameter_id() */
 };
 
@@ -30,6 +31,8 @@ struct hop_random_key {
 void hop_random_normal(const struct hop_random_key *key, size_t begin, size_t n, float *out);
 /* Uniform in [0, 1). */
 void hop_random_uniform(const struct hop_random_key *key, size_t begin, size_t n, float *out);
+/* -1 or 1, each with probability one half. */
+void hop_random_sign(const struct hop_random_key *key, size_t begin, size_t n, float *out);
 
 /* Fisher-Yates over order[0..n). */
 void hop_random_shuffle(const struct hop_random_key *key, uint32_t *order, size_t n);

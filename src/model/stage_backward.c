@@ -20,9 +20,9 @@ struct pass {
     bool stops_here; /* nobody wants the gradient of h */
 };
 
-static void *gradient_or_null(const struct pass *pass, enum hop_target target, size_t offset)
+static float *gradient_or_null(const struct pass *pass, bool wanted, size_t offset)
 {
-    return hop__stage_trains(pass->stage, pass->i, target) ? pass->stage->gradients + offset : NULL;
+    return wanted ? pass->stage->gradients + offset : NULL;
 }
 
 /* Backward of n projections of the same x from their dy; dx may be NULL. */
@@ -40,8 +40,10 @@ static hop_status project_back(const struct pass *pass, const void *x, enum hop_
             .lora = hop__stage_lora(stage, pass->run, pass->i, target, &loras[p]),
             .u = pass->kept.u[target],
             .dy = dy[p],
-            .da = gradient_or_null(pass, target, block->a[target]),
-            .db = gradient_or_null(pass, target, block->b[target])};
+            .da = gradient_or_null(pass, hop__stage_trains_first(stage, pass->i, target),
+                                   block->a[target]),
+            .db = gradient_or_null(pass, hop__stage_trains(stage, pass->i, target),
+                                   block->b[target])};
     }
     return stage->ops->project_backward(stage->backend, stage->config.dtype,
                                         (int64_t)pass->run->rows, x, projections, n, dx, err);
@@ -186,19 +188,6 @@ static hop_status run_blocks(struct hop_stage *stage, const struct hop__run *run
     return HOP_OK;
 }
 
-/* Adds the backend's gradients to the host's and clears them, where these are two things. */
-static hop_status fetch_gradients(struct hop_stage *stage, struct hop_error *err)
-{
-    const size_t total = stage->parameters.total;
-    if (stage->ops->host_memory || total == 0 || stage->config.gradient != HOP_GRADIENT_BACKPROP)
-        return HOP_OK;
-    HOP_TRY(stage->ops->read(stage->backend, stage->mirror, stage->gradients, total * sizeof(float),
-                             err));
-    for (size_t i = 0; i < total; i++)
-        stage->parameters.gradients[i] += stage->mirror[i];
-    return hop__stage_zero(stage, stage->gradients, total * sizeof(float), err);
-}
-
 /* Shards go equally deep, whichever of them passes the gradient of the input on. */
 static bool goes_to_input(const struct hop_stage *stage, const void *dinput)
 {
@@ -220,7 +209,8 @@ static hop_status run_backward(struct hop_stage *stage, const struct hop_batch *
     HOP_TRY(hop__stage_run(stage, batch, 1, &run, err));
     HOP_TRY(take_gradient(stage, batch, slot, doutput, d, err));
     HOP_TRY(run_blocks(stage, &run, slot, d, wants_input, err));
-    HOP_TRY(fetch_gradients(stage, err));
+    if (trains)
+        HOP_TRY(hop__stage_fetch_gradients(stage, err));
     if (wants_input && dinput && !direct)
         return stage->ops->read(stage->backend, dinput, d, bytes, err);
     return HOP_OK;
@@ -229,8 +219,14 @@ static hop_status run_backward(struct hop_stage *stage, const struct hop_batch *
 hop_status hop_stage_backward(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
                               const void *doutput, void *dinput, struct hop_error *err)
 {
-    if (slot < 0 || slot >= stage->config.slots || !stage->slot_used[slot])
+    const bool lost = stage->config.head && !hop__stage_keeps_loss(&stage->config);
+    if (!hop__stage_holds(stage, slot))
         return hop_fail(err, HOP_INTERNAL, "backward of slot %d, which holds no micro-batch", slot);
+    if (lost || !hop_ops_bp_capable(stage->ops))
+        return hop_fail(err, HOP_INTERNAL,
+                        "backward of slot %d, which keeps no more than forward "
+                        "operations need",
+                        slot);
     stage->slot_used[slot] = false;
     return run_backward(stage, batch, slot, doutput, dinput, err);
 }

@@ -30,17 +30,17 @@ static hop_status project(struct hop_stage *stage, size_t i, const struct hop__r
                                        projections, n, residual, err);
 }
 
-static hop_status norm(struct hop_stage *stage, size_t i, enum hop_norm which,
-                       const struct hop__run *run, const void *x, void *y, float *rstd,
-                       struct hop_error *err)
+hop_status hop__stage_norm(struct hop_stage *stage, size_t i, enum hop_norm which,
+                           const struct hop__run *run, const void *x, void *y, float *rstd,
+                           struct hop_error *err)
 {
     return stage->ops->rmsnorm_forward(stage->backend, stage->config.dtype, (int64_t)run->rows,
                                        stage->config.model.hidden, x, stage->blocks[i].gains[which],
                                        stage->config.model.norm_eps, y, rstd, err);
 }
 
-static hop_status rotate(struct hop_stage *stage, const struct hop__run *run, int32_t heads,
-                         void *x, struct hop_error *err)
+hop_status hop__stage_rotate(struct hop_stage *stage, const struct hop__run *run, int32_t heads,
+                             void *x, struct hop_error *err)
 {
     const int32_t head_dim = stage->config.model.head_dim;
     return stage->ops->rope_forward(stage->backend, stage->config.dtype, (int64_t)run->rows, heads,
@@ -78,10 +78,10 @@ static hop_status attention_half(struct hop_stage *stage, size_t i, const struct
     const struct hop_model_config *const model = &stage->config.model;
     const struct hop_attention shape = hop__attention_shape(stage, run);
     void *const qkv[] = {memory->q, memory->k, memory->v};
-    HOP_TRY(norm(stage, i, HOP_INPUT_NORM, run, h, memory->normed, memory->rstd1, err));
+    HOP_TRY(hop__stage_norm(stage, i, HOP_INPUT_NORM, run, h, memory->normed, memory->rstd1, err));
     HOP_TRY(project(stage, i, run, memory, memory->normed, HOP_Q_PROJ, qkv, 3, NULL, err));
-    HOP_TRY(rotate(stage, run, model->heads, memory->q, err));
-    HOP_TRY(rotate(stage, run, model->kv_heads, memory->k, err));
+    HOP_TRY(hop__stage_rotate(stage, run, model->heads, memory->q, err));
+    HOP_TRY(hop__stage_rotate(stage, run, model->kv_heads, memory->k, err));
     if (run->place)
         HOP_TRY(hop__cached_attention(stage, i, run, memory, err));
     else
@@ -99,8 +99,8 @@ static hop_status feed_forward_half(struct hop_stage *stage, size_t i, const str
 {
     const int64_t n = (int64_t)(run->rows * stage->layout.intermediate);
     void *const gate_up[] = {memory->gate, memory->up};
-    HOP_TRY(norm(stage, i, HOP_POST_ATTENTION_NORM, run, memory->mid, memory->normed, memory->rstd2,
-                 err));
+    HOP_TRY(hop__stage_norm(stage, i, HOP_POST_ATTENTION_NORM, run, memory->mid, memory->normed,
+                            memory->rstd2, err));
     HOP_TRY(project(stage, i, run, memory, memory->normed, HOP_GATE_PROJ, gate_up, 2, NULL, err));
     HOP_TRY(stage->ops->swiglu_forward(stage->backend, stage->config.dtype, n, memory->gate,
                                        memory->up, memory->act, err));
@@ -160,11 +160,12 @@ static hop_status run_blocks(struct hop_stage *stage, const struct hop__run *run
 hop_status hop__stage_body(struct hop_stage *stage, const struct hop__run *run, int32_t slot,
                            const void *input, void *output, const void **h, struct hop_error *err)
 {
-    const bool direct = stage->ops->host_memory && !stage->config.head;
+    const bool wanted = output && !stage->config.head;
+    const bool direct = wanted && stage->ops->host_memory;
     void *const last = direct ? output : hop__scratch(stage, stage->layout.scratch.stream);
     HOP_TRY(take_input(stage, run, slot, input, last, h, err));
     HOP_TRY(run_blocks(stage, run, slot, last, h, err));
-    if (direct || stage->config.head)
+    if (direct || !wanted)
         return HOP_OK;
     return stage->ops->read(stage->backend, output, *h,
                             run->rows * stage->layout.hidden * stage->layout.element, err);
@@ -176,8 +177,9 @@ hop_status hop__stage_forward(struct hop_stage *stage, const struct hop_batch *b
 {
     const void *h;
     HOP_TRY(hop__stage_body(stage, run, slot, input, output, &h, err));
-    return stage->config.head ? hop__head_forward(stage, batch, run, slot, h, logprob, err)
-                              : HOP_OK;
+    const bool exits = stage->config.exit && logprob;
+    return stage->config.head || exits ? hop__head_forward(stage, batch, run, slot, h, logprob, err)
+                                       : HOP_OK;
 }
 
 static hop_status check_slot(const struct hop_stage *stage, int32_t slot, struct hop_error *err)

@@ -1,4 +1,5 @@
-/* Final norm, head and loss, only at rows that carry a label. */
+/* Final norm, head and loss, only at rows that carry a label: behind the last block, or at an exit.
+ */
 #include "model/stage_internal.h"
 
 /* Distinct rows of one micro-batch into row[], and for each label which of them it is. */
@@ -78,9 +79,10 @@ hop_status hop__head_forward(struct hop_stage *stage, const struct hop_batch *ba
         return HOP_OK;
     const int32_t copies = (int32_t)(run->rows / (size_t)batch->tokens);
     const size_t n = hop__head_rows(stage, batch, copies) * (size_t)copies;
-    float *const rstd = slot >= 0 ? hop__scratch(stage, stage->layout.scratch.rstd) : NULL;
+    const bool keeps = slot >= 0 && hop__stage_keeps_loss(&stage->config);
+    float *const rstd = keeps ? hop__scratch(stage, stage->layout.scratch.rstd) : NULL;
     HOP_TRY(gather_normed(stage, h, n, rstd, err));
-    if (slot >= 0)
+    if (keeps)
         return loss_and_gradient(stage, batch, slot, n, logprob, err);
     return stage->ops->loss_forward(stage->backend, stage->config.dtype, (int64_t)n,
                                     hop__scratch(stage, stage->layout.scratch.work), stage->head,

@@ -25,9 +25,33 @@ static size_t copies(const struct hop_stage_config *config)
     return larger((size_t)config->probes, 1);
 }
 
+size_t hop__stage_groups(const struct hop_stage_config *config)
+{
+    const size_t samples = config->per_sample ? (size_t)config->limits.sequences : 1;
+    return config->gradient == HOP_GRADIENT_ZEROTH_ORDER ? (size_t)config->probes * samples : 0;
+}
+
+/* A and B of every adapter. */
 static size_t adapter_total(const struct hop_stage_config *config)
 {
-    return (size_t)hop_lora_parameters(&config->model, &config->lora, config->lo, config->hi);
+    return (size_t)hop_lora_plain_parameters(&config->model, &config->lora, config->lo, config->hi);
+}
+
+/* Values and gradients of what is trained; with cores also those of the factors they stand for and
+ * the fixed second ones. */
+static size_t parameter_numbers(const struct hop_stage_config *config)
+{
+    const struct hop_lora_config *const lora = &config->lora;
+    size_t fixed = 0;
+    if (!hop_lora_has_cores(lora, config->lo, config->hi))
+        return 2 * adapter_total(config);
+    for (int32_t block = config->lo; block < config->hi; block++)
+        for (enum hop_target target = 0; target < HOP_TARGETS; target++)
+            if (hop_lora_has_core(lora, block))
+                fixed += (size_t)(hop_lora_rank(lora, block, target) *
+                                  hop_target_out(&config->model, target));
+    const int64_t trained = hop_lora_parameters(&config->model, lora, config->lo, config->hi);
+    return 2 * (adapter_total(config) + (size_t)trained) + fixed;
 }
 
 /* Labels may repeat a row, but no more rows than tokens carry one. */
@@ -59,7 +83,7 @@ static void lay_out_kept(const struct hop_stage_config *config, struct hop__stag
     kept->bytes = end;
     out->kept_bytes = out->blocks * kept->bytes;
     out->kept_head = out->kept_bytes;
-    if (config->head)
+    if (hop__stage_keeps_loss(config))
         out->kept_bytes += hop_align(head_rows(config) * out->hidden * element);
 }
 
@@ -71,15 +95,18 @@ static void lay_out_scratch(const struct hop_stage_config *config, struct hop__s
     const size_t qkv = out->heads_out + 2 * out->kv_out;
     const size_t work = larger(larger(2 * out->intermediate, qkv), out->hidden);
     const size_t backward_rows = config->slots > 0 ? (size_t)config->limits.tokens : 0;
-    const bool zeroth_order = config->gradient == HOP_GRADIENT_ZEROTH_ORDER;
-    const size_t probes = zeroth_order ? (size_t)config->probes : 0;
+    const size_t tangent_rows = config->tangents ? (size_t)config->limits.tokens : 0;
+    const size_t again = larger(out->hidden, out->intermediate);
+    const size_t perturbed = hop__stage_groups(config) * adapter_total(config);
     const size_t logits = config->head ? out->decoded * (size_t)config->model.vocabulary : 0;
     const size_t cached = out->cached * (size_t)config->cache * out->kv_out;
     size_t end = 0;
     scratch->stream = reserve(&end, rows * out->hidden * element);
     scratch->normed = reserve(&end, rows * out->wide * element);
     scratch->dnormed = reserve(&end, backward_rows * out->wide * element);
-    scratch->rstd = reserve(&end, config->head ? backward_rows * sizeof(float) : 0);
+    scratch->again = reserve(&end, tangent_rows * again * element);
+    scratch->rstd =
+        reserve(&end, hop__stage_keeps_loss(config) ? backward_rows * sizeof(float) : 0);
     scratch->work = reserve(&end, rows * work * element);
     scratch->cosine = reserve(&end, table);
     scratch->sine = reserve(&end, table);
@@ -88,7 +115,7 @@ static void lay_out_scratch(const struct hop_stage_config *config, struct hop__s
     const size_t long_table = rotation * (size_t)(config->model.head_dim / 2) * sizeof(float);
     scratch->long_cosine = reserve(&end, long_table);
     scratch->long_sine = reserve(&end, long_table);
-    scratch->perturbed = reserve(&end, probes * adapter_total(config) * sizeof(float));
+    scratch->perturbed = reserve(&end, perturbed * sizeof(float));
     scratch->logits = reserve(&end, logits * element);
     scratch->cache = reserve(&end, 2 * out->blocks * cached * element);
     scratch->bytes = end;
@@ -116,6 +143,16 @@ static void lay_out_index(const struct hop_stage_config *config, struct hop__sta
     index->words = end / sizeof(int32_t);
 }
 
+bool hop__stage_has_output(const struct hop_stage_config *config)
+{
+    return config->head || config->exit;
+}
+
+bool hop__stage_keeps_loss(const struct hop_stage_config *config)
+{
+    return config->head && config->gradient != HOP_GRADIENT_ZEROTH_ORDER;
+}
+
 bool hop__stage_biased(const struct hop_stage_config *config, enum hop_target target)
 {
     const bool sums = target == HOP_O_PROJ || target == HOP_DOWN_PROJ;
@@ -131,7 +168,7 @@ static size_t vector_bytes(const struct hop_stage_config *config,
     for (enum hop_target target = 0; target < HOP_TARGETS; target++)
         if (hop__stage_biased(config, target))
             block += hop_align((size_t)hop_target_out(&config->model, target) * sizeof(float));
-    return layout->blocks * block + config->head * gain;
+    return layout->blocks * block + hop__stage_has_output(config) * gain;
 }
 
 struct hop_stage_config hop__stage_local(const struct hop_stage_config *config)
@@ -167,8 +204,9 @@ static size_t matrix_bytes(const struct hop_stage_config *config,
                            const struct hop__stage_layout *layout)
 {
     const struct hop_model_config *const model = &config->model;
+    const bool output = hop__stage_has_output(config);
     const size_t tables =
-        (size_t)config->embed + (size_t)(config->head && !(config->embed && model->tied));
+        (size_t)config->embed + (size_t)(output && !(config->embed && model->tied));
     size_t elements = tables * (size_t)hop_model_embed_parameters(model);
     for (enum hop_target target = 0; target < HOP_TARGETS; target++)
         elements +=
@@ -183,7 +221,7 @@ struct hop_stage_bytes hop_stage_bytes(const struct hop_stage_config *config)
     hop__stage_layout(&local, &layout);
     return (struct hop_stage_bytes){
         .weights = matrix_bytes(&local, &layout) + layout.vectors_bytes,
-        .parameters = 2 * adapter_total(&local) * sizeof(float),
+        .parameters = parameter_numbers(&local) * sizeof(float),
         .kept = layout.kept_bytes,
         .scratch = layout.scratch.bytes + layout.index.words * sizeof(int32_t),
     };

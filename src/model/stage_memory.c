@@ -3,14 +3,20 @@
 
 #include "model/stage_internal.h"
 
-int32_t hop__stage_rank(const struct hop_stage *stage, size_t block, enum hop_target target)
-{
-    return hop_lora_rank(&stage->config.lora, stage->config.lo + (int32_t)block, target);
-}
-
 static char *slot_block(const struct hop_stage *stage, int32_t slot, size_t i)
 {
     return stage->kept + (size_t)slot * stage->layout.kept_bytes + i * stage->layout.kept.bytes;
+}
+
+bool hop__stage_holds(const struct hop_stage *stage, int32_t slot)
+{
+    return slot >= 0 && slot < stage->config.slots && stage->slot_used[slot];
+}
+
+void hop_stage_release(struct hop_stage *stage, int32_t slot)
+{
+    if (hop__stage_holds(stage, slot))
+        stage->slot_used[slot] = false;
 }
 
 void *hop__stage_kept_input(const struct hop_stage *stage, int32_t slot, size_t i)
@@ -82,31 +88,6 @@ struct hop__block_memory hop__stage_memory(const struct hop_stage *stage, int32_
                                            size_t rows)
 {
     return slot >= 0 ? slot_memory(stage, slot, i) : scratch_memory(stage, rows);
-}
-
-const struct hop_lora *hop__stage_lora(const struct hop_stage *stage, const struct hop__run *run,
-                                       size_t block, enum hop_target target, struct hop_lora *out)
-{
-    const int32_t rank = hop__stage_rank(stage, block, target);
-    const int32_t number = stage->config.lo + (int32_t)block;
-    if (rank == 0)
-        return NULL;
-    const size_t a = stage->blocks[block].a[target], b = stage->blocks[block].b[target];
-    const size_t groups = run->perturbed ? (size_t)run->groups : 1;
-    const float *const values =
-        run->perturbed ? hop__scratch(stage, stage->layout.scratch.perturbed) : stage->values;
-    *out = (struct hop_lora){.rank = rank,
-                             .groups = (int32_t)groups,
-                             .scale = (float)hop_lora_scale(&stage->config.lora, number, target),
-                             .a = values + groups * a,
-                             .b = values + groups * b};
-    return out;
-}
-
-bool hop__stage_trains(const struct hop_stage *stage, size_t block, enum hop_target target)
-{
-    return stage->config.gradient == HOP_GRADIENT_BACKPROP &&
-           hop__stage_rank(stage, block, target) > 0;
 }
 
 static void repeat(int32_t *to, const int32_t *from, size_t n, size_t copies)

@@ -65,6 +65,9 @@ static void test_keys(void **state)
     other = key;
     other.parameter++;
     differs(other);
+    other = key;
+    other.sample++;
+    differs(other);
 }
 
 /* Against Box-Muller in double from the same Philox words. */
@@ -119,6 +122,49 @@ static void test_moments(void **state)
     free(values);
 }
 
+static void test_signs(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    float *const values = malloc(N * sizeof *values);
+    float slice[300];
+    double mean = 0, neighbours = 0;
+    assert_non_null(values);
+    hop_random_sign(&key, 0, N, values);
+    for (size_t i = 0; i < N; i++) {
+        assert_true(values[i] == 1 || values[i] == -1);
+        mean += (double)values[i] / N;
+        neighbours += i > 0 ? (double)values[i] * (double)values[i - 1] / N : 0;
+    }
+    assert_true(fabs(mean) < 5e-3);
+    assert_true(fabs(neighbours) < 5e-3);
+    for (size_t begin = 0; begin < 400; begin += 13) {
+        for (size_t n = 0; n <= 300; n += 37) {
+            hop_random_sign(&key, begin, n, slice);
+            assert_memory_equal(slice, values + begin, n * sizeof *slice);
+        }
+    }
+    free(values);
+}
+
+/* No sample of any seed below 2^48 draws from the key of another domain or sample. */
+static void test_samples_apart(void **state)
+{
+    (void)state;
+    enum { N = 64, SAMPLES = 300 };
+    float drawn[4 + SAMPLES][N];
+    for (uint32_t i = 0; i < 4 + SAMPLES; i++) {
+        struct hop_random_key other = {.seed = 1};
+        if (i < 4)
+            other.domain = (enum hop_random_domain)i;
+        else
+            other.sample = (uint16_t)(i < 150 ? i - 3 : i * 199);
+        hop_random_normal(&other, 0, N, drawn[i]);
+        for (uint32_t j = 0; j < i; j++)
+            assert_memory_not_equal(drawn[i], drawn[j], sizeof drawn[i]);
+    }
+}
+
 static void test_shuffle(void **state)
 {
     (void)state;
@@ -144,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slices),  cmocka_unit_test(test_keys),
         cmocka_unit_test(test_exact),   cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_signs),   cmocka_unit_test(test_samples_apart),
         cmocka_unit_test(test_shuffle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
