@@ -154,12 +154,8 @@ static void fill_front(const struct hop_job *job, struct hop_workload *workload)
     workload->front = front_work(job);
     workload->passes = job->zo.estimator == HOP_CENTRAL ? 2 : 1;
     workload->per_sample = job->zo.directions == HOP_PER_SAMPLE;
-    workload->core = (int32_t)job->lora.core;
-    if (job->lora.core_blocks != HOP_CORE_ALL)
-        return;
-    workload->lora.core = workload->core;
-    workload->lora.core_lo = 0;
-    workload->lora.core_hi = workload->core ? workload->model.blocks : 0;
+    if (workload->lora.core > 0 && job->lora.core_blocks == HOP_CORE_ALL)
+        workload->lora.core_hi = workload->model.blocks;
 }
 
 hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config *model,
