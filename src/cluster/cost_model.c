@@ -72,6 +72,12 @@ double hop_feedback_operations(const struct hop_workload *workload)
     return 2 * token_count(workload) * elements;
 }
 
+double hop_head_operations(const struct hop_workload *workload)
+{
+    const double rows = (double)workload->samples * workload->labels;
+    return 2 * rows * (double)hop_model_embed_parameters(&workload->model);
+}
+
 static double boundary_bytes(const struct hop_workload *w)
 {
     return token_count(w) * w->model.hidden * (double)hop_dtype_size(w->dtype);
