@@ -151,6 +151,14 @@ hop_status hop_pipeline_refuse(const struct hop_pipeline *pipeline, bool all, bo
                         "zo.early_exit: auto or 0, or use a smaller micro-batch",
                         pipeline->blocks, device_of(pipeline, 0)->exit_bytes,
                         device_of(pipeline, 0)->name);
+    if (pipeline->front_kept > 0 && pipeline->front_devices > 0)
+        return hop_fail(err, HOP_INFEASIBLE,
+                        "plan: no split of the %d blocks fits the memory of the %d devices with "
+                        "what BP-free ones keep for the estimator %s; set plan.devices: auto, use "
+                        "a smaller micro-batch, or zo.estimator: difference, which keeps nothing "
+                        "there",
+                        pipeline->blocks, pipeline->devices,
+                        hop_estimator_names[pipeline->estimator]);
     if (least)
         return hop_fail(err, HOP_INFEASIBLE,
                         "plan: no split of the %d blocks fits with the micro-batches that the "
