@@ -13,6 +13,7 @@ static hop_status create_device(struct hop_cost_device *device, int32_t blocks,
     HOP_TRY(hop_calloc(&device->forward, n, sizeof(double), err));
     HOP_TRY(hop_calloc(&device->probe, n, sizeof(double), err));
     HOP_TRY(hop_calloc(&device->step, n, sizeof(double), err));
+    HOP_TRY(hop_calloc(&device->feedback, n, sizeof(double), err));
     HOP_TRY(hop_calloc(&device->state_bytes, n, sizeof(double), err));
     HOP_TRY(hop_calloc(&device->activation_bytes, n, sizeof(double), err));
     device->memory = INFINITY;
@@ -63,6 +64,7 @@ static void free_device(struct hop_cost_device *device)
     free(device->backward);
     free(device->probe);
     free(device->step);
+    free(device->feedback);
     free(device->state_bytes);
     free(device->activation_bytes);
 }
@@ -132,6 +134,11 @@ double hop_cost_probe(const struct hop_cost_table *cost, int32_t device, int32_t
 double hop_cost_step(const struct hop_cost_table *cost, int32_t device, int32_t lo, int32_t hi)
 {
     return sum(cost->devices[device].step, lo, hi);
+}
+
+double hop_cost_feedback(const struct hop_cost_table *cost, int32_t device, int32_t lo, int32_t hi)
+{
+    return sum(cost->devices[device].feedback, lo, hi);
 }
 
 double hop_cost_memory(const struct hop_cost_table *cost, int32_t device, int32_t lo, int32_t hi,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "schedule/estimator.h"
 #include "schedule/price.h"
 
 /* Puts the kept micro-batches of the file in place of those that pricing found. */
@@ -11,10 +12,10 @@ static hop_status keep_in_flight(struct hop_plan *plan, const struct hop_cost_ta
 {
     for (int32_t p = 0; p < plan->part_count; p++) {
         struct hop_part *const part = &plan->parts[p];
-        if (stated[p] < 1 || part->gradient != HOP_GRADIENT_BACKPROP)
+        if (stated[p] < 1 || !hop_plan_keeps(plan, p))
             continue;
         part->in_flight = stated[p];
-        part->memory_bytes = hop_price_memory(cost, part, stated[p]);
+        part->memory_bytes = hop_price_memory(cost, plan, p, stated[p], part->pending);
         if (part->memory_bytes > part->memory_limit)
             return hop_fail(err, HOP_INFEASIBLE,
                             "parts[%d].in_flight: %s needs %.4g bytes to keep %d micro-batches and "

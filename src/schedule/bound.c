@@ -2,6 +2,11 @@
 
 #include <math.h>
 
+static bool runs(const struct hop_probing_times *probing, int32_t i)
+{
+    return probing->lo <= i && i < probing->hi;
+}
+
 double hop_bound_head(const struct hop_pipeline_times *times)
 {
     double total = 0, slowest = 0;
@@ -13,8 +18,8 @@ double hop_bound_head(const struct hop_pipeline_times *times)
             slowest = fmax(slowest, seconds);
     }
     total += (times->micro_batches - 1) * slowest;
-    if (times->probe && times->bp_free < times->stages)
-        total += times->micro_batches * times->probe[times->bp_free];
+    if (times->bp_free < times->stages && runs(&times->probes, times->bp_free))
+        total += times->micro_batches * times->probes.seconds[times->bp_free];
     return total;
 }
 
@@ -28,21 +33,22 @@ static double forward_after(const struct hop_pipeline_times *times, int32_t i)
 }
 
 /* From the end of the last probe on stage i to the last zeroth-order STEP. */
-static double probe_after(const struct hop_pipeline_times *times, int32_t i)
+static double probe_after(const struct hop_probing_times *probing, int32_t i)
 {
     double seconds = 0;
-    for (int32_t j = i + 1; j < times->stages; j++)
-        seconds += times->send_last_probe[j - 1] + times->last_probe[j];
-    return seconds + times->derivative_step;
+    for (int32_t j = i + 1; j < probing->hi; j++)
+        seconds += probing->send_last[j - 1] + probing->last[j];
+    return seconds + probing->derivative_step;
 }
 
-/* From the end of the last backward on stage i to the STEP of the first backprop stage. */
+/* From the end of the last BACKWARD or DELTA on stage i to the STEP that the last of them is for.
+ */
 static double backward_after(const struct hop_pipeline_times *times, int32_t i)
 {
     double seconds = 0;
-    for (int32_t j = i - 1; j >= times->bp_free; j--)
+    for (int32_t j = i - 1; j >= times->gradient_from; j--)
         seconds += times->send_gradient[j] + times->backward[j];
-    return seconds + times->step[times->bp_free];
+    return seconds + times->gradient_step;
 }
 
 /* From the end of a forward on stage i to the STEP that waits for its backward. */
@@ -55,37 +61,64 @@ static double way_after(const struct hop_pipeline_times *times, int32_t i)
     return forward + times->backward[head] + backward_after(times, head);
 }
 
-/* What must follow the last task of a stage. A BP-free stage runs every forward before its first
- * probe. */
+/* The least that must follow a last PROBE or EXIT_PROBE on stage i; INFINITY: it has none. */
+static double any_probe_after(const struct hop_pipeline_times *times, int32_t i)
+{
+    double least = INFINITY;
+    if (runs(&times->probes, i))
+        least = fmin(least, probe_after(&times->probes, i));
+    if (runs(&times->exits, i))
+        least = fmin(least, probe_after(&times->exits, i));
+    return least;
+}
+
+/* What must follow the last task of a stage. A BP-free stage with probes ends with one: either it
+ * runs every forward before its first, or (boundary) those of a micro-batch need its forward. Then
+ * a DELTA may follow, which takes no time. Without probes a DELTA is behind its forward. */
 static double after_stage(const struct hop_pipeline_times *times, int32_t i)
 {
-    if (i < times->bp_free)
-        return times->probe ? probe_after(times, i) : way_after(times, i);
-    const double backward = backward_after(times, i);
-    return times->probe ? fmin(backward, probe_after(times, i)) : backward;
+    const double probe = any_probe_after(times, i);
+    if (i < times->bp_free && !isinf(probe))
+        return probe;
+    return i < times->gradient_from ? way_after(times, i) : fmin(backward_after(times, i), probe);
+}
+
+static double work_of(const struct hop_pipeline_times *times, int32_t i)
+{
+    return times->forward[i] + (i < times->gradient_from ? 0 : times->backward[i]) +
+           (runs(&times->probes, i) ? times->probes.seconds[i] : 0) +
+           (runs(&times->exits, i) ? times->exits.seconds[i] : 0);
 }
 
 static double stage_bound(const struct hop_pipeline_times *times, int32_t i, double before)
 {
-    const double work = times->forward[i] + (i < times->bp_free ? 0 : times->backward[i]) +
-                        (times->probe ? times->probe[i] : 0);
-    return before + times->micro_batches * work + fmax(after_stage(times, i), times->step[i]);
+    return before + times->micro_batches * work_of(times, i) +
+           fmax(after_stage(times, i), times->step[i]);
 }
 
-/* What must follow the last message from stage i to the next: a probe's behind BP-free stages,
- * elsewhere a probe's or a forward's. */
+/* Does stage i send probes to the next? */
+static bool sends(const struct hop_probing_times *probing, int32_t i)
+{
+    return runs(probing, i) && runs(probing, i + 1);
+}
+
+/* What must follow the last message from stage i to the next: a probe's behind BP-free stages that
+ * send some, elsewhere a probe's or a forward's. */
 static double after_link(const struct hop_pipeline_times *times, int32_t i)
 {
     const double forward = times->forward[i + 1] + way_after(times, i + 1);
-    if (!times->probe)
-        return forward;
-    const double probe = times->last_probe[i + 1] + probe_after(times, i + 1);
-    return i < times->bp_free ? probe : fmin(forward, probe);
+    double probe = INFINITY;
+    if (sends(&times->probes, i))
+        probe = times->probes.last[i + 1] + probe_after(&times->probes, i + 1);
+    if (sends(&times->exits, i))
+        probe = fmin(probe, times->exits.last[i + 1] + probe_after(&times->exits, i + 1));
+    return i < times->bp_free && !isinf(probe) ? probe : fmin(forward, probe);
 }
 
 static double link_bound(const struct hop_pipeline_times *times, int32_t i, double before)
 {
-    const double each = times->send[i] + (times->probe ? times->send_probe[i] : 0);
+    const double each = times->send[i] + (sends(&times->probes, i) ? times->probes.send[i] : 0) +
+                        (sends(&times->exits, i) ? times->exits.send[i] : 0);
     return before + times->forward[i] + times->micro_batches * each + after_link(times, i);
 }
 
@@ -112,7 +145,7 @@ double hop_bound_lower(const struct hop_pipeline_times *times)
         bound = fmax(bound, link_bound(times, i, before));
         before += times->forward[i] + times->send[i];
     }
-    for (int32_t i = times->bp_free; i < head; i++)
+    for (int32_t i = times->gradient_from; i < head; i++)
         bound = fmax(bound, gradient_bound(times, i, before));
     return bound;
 }

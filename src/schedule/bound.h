@@ -14,16 +14,22 @@
 struct hop_pipeline_times {
     int32_t micro_batches;              /* M */
     int32_t stages, bp_free;            /* stages [0, bp_free) run no backward, the others do */
-    const double *forward, *backward;   /* (stages); backward of BP-free stages is not read */
+    int32_t gradient_from;              /* stages from this one on have BACKWARDs or DELTAs */
+    const double *forward, *backward;   /* (stages); backward: or DELTA, from gradient_from on */
     const double *step;                 /* (stages) of a mini-batch */
     const double *send, *send_gradient; /* (stages - 1) of stage i's FORWARD to stage i + 1; of the
-                                           BACKWARD of stage i + 1 to stage i */
-    const double *probe, *send_probe;   /* as forward and send, all PROBEs of a micro-batch taken
-                                           together; probe == NULL: there are none, and none of
-                                           the members below are read */
-    const double *last_probe, *send_last_probe; /* the last PROBE of a micro-batch alone */
-    double derivative_step; /* from the end of the head's last PROBE to that of the last STEP of a
-                               zeroth-order stage: its message and its STEP */
+                                           BACKWARD or DELTA of stage i + 1 to stage i */
+    double gradient_step; /* from the end of the last BACKWARD or DELTA on stage gradient_from to
+                             the last STEP that waits for it */
+    struct hop_probing_times {
+        int32_t lo, hi;               /* stages that run probes; lo == hi: there are none, and none
+                                         of the members below are read */
+        const double *seconds, *send; /* as forward and send, all PROBEs of a micro-batch taken
+                                         together */
+        const double *last, *send_last; /* the last PROBE of a micro-batch alone */
+        double derivative_step; /* from the end of the last PROBE on stage hi - 1 to that of the
+                                   last STEP of a zeroth-order stage: its message and its STEP */
+    } probes, exits;            /* exits: the same of EXIT_PROBEs */
 };
 
 /* The published iteration time with the backward times as measured (t* is the first backprop
@@ -36,7 +42,7 @@ double hop_bound_head(const struct hop_pipeline_times *times);
  * - the path of the last micro-batch: forward to the head and back, waiting for the slowest
  *   forward on the way,
  * - for each stage: the way of the first micro-batch to it, all its work, and what must still
- *   follow its last task (the backward below it, or the probe's way on to the derivatives), and
+ *   follow its last task (the backward below it, or a probe's way on to the derivatives), and
  * - the same for each link in each direction.
  * That several stages or links share a device or a network card is not counted. */
 double hop_bound_lower(const struct hop_pipeline_times *times);

@@ -6,7 +6,8 @@
 
 bool hop_transfer_is_buffered(const struct hop_transfer *transfer)
 {
-    return transfer->payload != HOP_DERIVATIVE && transfer->from_device != transfer->to_device;
+    return transfer->payload != HOP_DERIVATIVE && transfer->payload != HOP_BASE_LOSS &&
+           transfer->from_device != transfer->to_device;
 }
 
 /* One message's use of a buffer: those of one task share it, and the tasks of one device, direction

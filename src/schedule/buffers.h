@@ -17,7 +17,7 @@ struct hop_buffer_pair {
     int32_t before, after;
 };
 
-/* Derivatives and messages inside a device use no buffers. */
+/* Derivatives, base losses and messages inside a device use no buffers. */
 bool hop_transfer_is_buffered(const struct hop_transfer *transfer);
 
 /* All such pairs of one direction, with `window` buffers of each kind. Caller frees *pairs. */

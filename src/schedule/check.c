@@ -1,6 +1,9 @@
 #include "schedule/schedule.h"
 
+#include <stdio.h>
+
 #include "schedule/deadlock.h"
+#include "schedule/estimator.h"
 #include "schedule/meeting.h"
 #include "schedule/task_index.h"
 
@@ -9,7 +12,6 @@ struct checker {
     const struct hop_schedule *schedule;
     struct hop_task_index index;
     struct hop_reductions reductions;
-    int32_t probes; /* that every part must run */
 };
 
 static hop_status broken(const struct hop_task *task, const char *rule, struct hop_error *err)
@@ -26,18 +28,21 @@ static const struct hop_task *task_at(const struct checker *c, const struct hop_
 
 static bool is_wanted_kind(const struct checker *c, enum hop_task_kind kind, int32_t part)
 {
-    const enum hop_gradient gradient = c->plan->parts[part].gradient;
+    const struct hop_schedule *const schedule = c->schedule;
+    if (kind == HOP_FORWARD || !schedule->training)
+        return kind == HOP_FORWARD;
     switch (kind) {
-    case HOP_FORWARD:
-        return true;
     case HOP_BACKWARD:
-        return c->schedule->training && gradient == HOP_GRADIENT_BACKPROP;
+    case HOP_DELTA:
+        return hop_plan_gradient_task(c->plan, part) == kind;
     case HOP_PROBE:
-        return c->schedule->training && c->probes > 0;
+        return schedule->probes > 0 && hop_plan_runs_probes(c->plan, part);
+    case HOP_EXIT_PROBE:
+        return schedule->exit_probes > 0 && hop_plan_runs_exit_probes(c->plan, part);
     case HOP_REDUCE:
-        return c->schedule->training;
+        return true;
     case HOP_STEP:
-        return c->schedule->training && gradient != HOP_GRADIENT_NONE;
+        return c->plan->parts[part].gradient != HOP_GRADIENT_NONE;
     default:
         return false;
     }
@@ -94,23 +99,32 @@ static hop_status find_of(const struct checker *c, enum hop_task_kind kind, int3
     return find_one(c, &task, out, err);
 }
 
-static hop_status check_backward(const struct checker *c, int32_t part, int32_t m,
-                                 struct hop_error *err)
+/* BACKWARD or DELTA. */
+static hop_status check_gradient(const struct checker *c, enum hop_task_kind kind, int32_t part,
+                                 int32_t m, struct hop_error *err)
 {
-    const struct hop_task_ref *forward = NULL, *backward = NULL;
+    const struct hop_task_ref *forward = NULL, *gradient = NULL;
     HOP_TRY(find_of(c, HOP_FORWARD, part, m, &forward, err));
-    HOP_TRY(find_of(c, HOP_BACKWARD, part, m, &backward, err));
-    if (backward->task < forward->task)
-        return broken(task_at(c, backward), "comes before its FORWARD", err);
+    HOP_TRY(find_of(c, kind, part, m, &gradient, err));
+    if (gradient->task < forward->task)
+        return broken(task_at(c, gradient), "comes before its FORWARD", err);
+    int32_t count;
+    const struct hop_task_ref *const probes =
+        hop_task_index_find(&c->index, HOP_PROBE, part, m, &count);
+    for (int32_t i = 0; kind == HOP_DELTA && i < count; i++)
+        if (gradient->task < probes[i].task)
+            return broken(task_at(c, gradient), "comes before a PROBE of its micro-batch", err);
     return HOP_OK;
 }
 
-/* The probes of one part and micro-batch must tile [0, probes). */
-static hop_status check_coverage(const struct checker *c, const struct hop_task_ref *refs,
-                                 int32_t count, int32_t part, int32_t m, struct hop_error *err)
+/* The probes, or exit probes, of one part and micro-batch must tile [0, probes). */
+static hop_status check_coverage(const struct checker *c, enum hop_task_kind kind, int32_t part,
+                                 int32_t m, struct hop_error *err)
 {
-    int32_t covered = 0, used = 0;
-    while (covered < c->probes) {
+    const int32_t probes = kind == HOP_PROBE ? c->schedule->probes : c->schedule->exit_probes;
+    int32_t covered = 0, used = 0, count;
+    const struct hop_task_ref *const refs = hop_task_index_find(&c->index, kind, part, m, &count);
+    while (covered < probes) {
         int32_t i = 0;
         while (i < count && task_at(c, &refs[i])->probe_lo != covered)
             i++;
@@ -119,36 +133,40 @@ static hop_status check_coverage(const struct checker *c, const struct hop_task_
         covered = task_at(c, &refs[i])->probe_hi;
         used++;
     }
-    if (covered < c->probes) {
-        const struct hop_task task = {.kind = HOP_PROBE,
-                                      .part = part,
-                                      .micro_batch = m,
-                                      .probe_lo = covered,
-                                      .probe_hi = c->probes};
+    struct hop_task task = {.kind = kind, .part = part, .micro_batch = m, .probe_hi = probes};
+    if (covered < probes) {
+        task.probe_lo = covered;
         return broken(&task, "is missing", err);
     }
-    if (used != count) {
-        const struct hop_task task = {
-            .kind = HOP_PROBE, .part = part, .micro_batch = m, .probe_hi = c->probes};
-        return broken(&task, "is there more than once", err);
-    }
-    return HOP_OK;
+    return used == count ? HOP_OK : broken(&task, "is there more than once", err);
 }
 
-static hop_status check_probes(const struct checker *c, int32_t part, int32_t m,
-                               struct hop_error *err)
+/* Why a PROBE or EXIT_PROBE needs its part's FORWARD of the micro-batch; NULL: it does not. */
+static const char *forward_gives(const struct checker *c, enum hop_task_kind kind, int32_t part)
 {
-    int32_t count;
-    const struct hop_task_ref *const refs =
-        hop_task_index_find(&c->index, HOP_PROBE, part, m, &count);
-    HOP_TRY(check_coverage(c, refs, count, part, m, err));
-    if (hop_plan_next(c->plan, part) >= 0)
+    if (kind == HOP_EXIT_PROBE)
+        return part == hop_plan_last_zeroth_order(c->plan) ? "base loss" : NULL;
+    if (c->plan->estimator == HOP_BOUNDARY)
+        return "activations";
+    return hop_plan_next(c->plan, part) < 0 ? "base loss" : NULL;
+}
+
+static hop_status check_probes(const struct checker *c, enum hop_task_kind kind, int32_t part,
+                               int32_t m, struct hop_error *err)
+{
+    HOP_TRY(check_coverage(c, kind, part, m, err));
+    const char *const given = forward_gives(c, kind, part);
+    if (!given)
         return HOP_OK;
     const struct hop_task_ref *forward = NULL;
     HOP_TRY(find_of(c, HOP_FORWARD, part, m, &forward, err));
+    int32_t count;
+    const struct hop_task_ref *const refs = hop_task_index_find(&c->index, kind, part, m, &count);
+    char rule[64];
+    snprintf(rule, sizeof rule, "comes before the FORWARD with its %s", given);
     for (int32_t i = 0; i < count; i++)
         if (refs[i].task < forward->task)
-            return broken(task_at(c, &refs[i]), "comes before the FORWARD with its base loss", err);
+            return broken(task_at(c, &refs[i]), rule, err);
     return HOP_OK;
 }
 
@@ -186,18 +204,26 @@ static hop_status check_reductions(const struct checker *c, int32_t part, struct
     return HOP_OK;
 }
 
-static hop_status check_part(const struct checker *c, int32_t part, struct hop_error *err)
+static hop_status check_micro_batch(const struct checker *c, int32_t part, int32_t m,
+                                    struct hop_error *err)
 {
     const struct hop_task_ref *ref;
+    HOP_TRY(find_of(c, HOP_FORWARD, part, m, &ref, err));
+    if (is_wanted_kind(c, HOP_BACKWARD, part))
+        HOP_TRY(check_gradient(c, HOP_BACKWARD, part, m, err));
+    if (is_wanted_kind(c, HOP_PROBE, part))
+        HOP_TRY(check_probes(c, HOP_PROBE, part, m, err));
+    if (is_wanted_kind(c, HOP_EXIT_PROBE, part))
+        HOP_TRY(check_probes(c, HOP_EXIT_PROBE, part, m, err));
+    return is_wanted_kind(c, HOP_DELTA, part) ? check_gradient(c, HOP_DELTA, part, m, err) : HOP_OK;
+}
+
+static hop_status check_part(const struct checker *c, int32_t part, struct hop_error *err)
+{
     const struct hop_range range =
         hop_part_micro_batches(&c->plan->parts[part], c->schedule->micro_batches);
-    for (int32_t m = range.lo; m < range.hi; m++) {
-        HOP_TRY(find_of(c, HOP_FORWARD, part, m, &ref, err));
-        if (is_wanted_kind(c, HOP_BACKWARD, part))
-            HOP_TRY(check_backward(c, part, m, err));
-        if (is_wanted_kind(c, HOP_PROBE, part))
-            HOP_TRY(check_probes(c, part, m, err));
-    }
+    for (int32_t m = range.lo; m < range.hi; m++)
+        HOP_TRY(check_micro_batch(c, part, m, err));
     HOP_TRY(check_reductions(c, part, err));
     return is_wanted_kind(c, HOP_STEP, part) ? check_step(c, part, err) : HOP_OK;
 }
@@ -206,7 +232,6 @@ static hop_status check_part(const struct checker *c, int32_t part, struct hop_e
 static hop_status check_rules(struct checker *c, struct hop_error *err)
 {
     HOP_TRY(hop_plan_check(c->plan, err));
-    c->probes = hop_plan_has_zeroth_order(c->plan) ? c->schedule->probes : 0;
     HOP_TRY(hop_task_index_create(c->plan, c->schedule, &c->index, err));
     HOP_TRY(hop_reductions_derive(c->plan, &c->reductions, err));
     HOP_TRY(check_places(c, err));

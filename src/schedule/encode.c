@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-enum { MAGIC = 0x48534349, HEADER = 5, TASK = 6 };
+enum { MAGIC = 0x4853434a, HEADER = 6, TASK = 6 };
 
 hop_status hop_schedule_encode(const struct hop_schedule *schedule, int32_t **words, size_t *count,
                                struct hop_error *err)
@@ -20,6 +20,7 @@ hop_status hop_schedule_encode(const struct hop_schedule *schedule, int32_t **wo
     *w++ = MAGIC;
     *w++ = schedule->micro_batches;
     *w++ = schedule->probes;
+    *w++ = schedule->exit_probes;
     *w++ = schedule->training;
     *w++ = schedule->devices;
     for (int32_t d = 0; d < schedule->devices; d++) {
@@ -79,10 +80,11 @@ hop_status hop_schedule_decode(const int32_t *words, size_t count, struct hop_sc
         return damaged(err, "no schedule");
     struct hop_schedule schedule = {.micro_batches = words[1],
                                     .probes = words[2],
-                                    .training = words[3] != 0,
-                                    .devices = words[4]};
-    if (schedule.micro_batches < 1 || schedule.probes < 0 || schedule.devices < 1 ||
-        (size_t)schedule.devices > count - HEADER)
+                                    .exit_probes = words[3],
+                                    .training = words[4] != 0,
+                                    .devices = words[5]};
+    if (schedule.micro_batches < 1 || schedule.probes < 0 || schedule.exit_probes < 0 ||
+        schedule.devices < 1 || (size_t)schedule.devices > count - HEADER)
         return damaged(err, "sizes out of range");
     hop_status status = HOP_OK;
     size_t at = HEADER;

@@ -41,11 +41,15 @@ enum hop_task_kind hop_plan_gradient_task(const struct hop_plan *plan, int32_t p
 {
     if (plan->parts[part].gradient == HOP_GRADIENT_BACKPROP)
         return HOP_BACKWARD;
-    const bool takes_delta =
-        is_zeroth_order(plan, part) &&
-        (plan->estimator == HOP_FEEDBACK ||
-         (plan->estimator == HOP_BOUNDARY && part == hop_plan_last_zeroth_order(plan)));
+    const bool takes_delta = is_zeroth_order(plan, part) && (plan->estimator == HOP_FEEDBACK ||
+                                                             hop_plan_keeps_tangents(plan, part));
     return takes_delta ? HOP_DELTA : HOP_TASK_KINDS;
+}
+
+bool hop_plan_keeps_tangents(const struct hop_plan *plan, int32_t part)
+{
+    return plan->estimator == HOP_BOUNDARY && plan->probes > 0 &&
+           part == hop_plan_last_zeroth_order(plan);
 }
 
 bool hop_plan_keeps(const struct hop_plan *plan, int32_t part)
@@ -56,7 +60,7 @@ bool hop_plan_keeps(const struct hop_plan *plan, int32_t part)
 enum hop_task_kind hop_plan_frees(const struct hop_plan *plan, int32_t part)
 {
     if (is_zeroth_order(plan, part) && plan->estimator == HOP_BOUNDARY)
-        return HOP_PROBE;
+        return plan->probes > 0 ? HOP_PROBE : HOP_TASK_KINDS;
     return hop_plan_gradient_task(plan, part);
 }
 
@@ -67,6 +71,23 @@ enum hop_task_kind hop_plan_derivative_task(const struct hop_plan *plan, int32_t
         return HOP_TASK_KINDS;
     *part = plan->estimator == HOP_BOUNDARY ? last : hop_plan_head(plan, last);
     return plan->estimator == HOP_BOUNDARY ? HOP_DELTA : HOP_PROBE;
+}
+
+/* Two-sided differences need no base. */
+static bool compares_exits(const struct hop_plan *plan, enum hop_exit_base base)
+{
+    return plan->exit_probes > 0 && plan->estimator == HOP_DIFFERENCE && plan->exit_base == base &&
+           hop_plan_has_zeroth_order(plan);
+}
+
+bool hop_plan_has_exit_base(const struct hop_plan *plan)
+{
+    return compares_exits(plan, HOP_EXIT_OWN);
+}
+
+bool hop_plan_sends_base_loss(const struct hop_plan *plan)
+{
+    return compares_exits(plan, HOP_EXIT_FULL_MODEL);
 }
 
 bool hop_estimator_has_exit(enum hop_estimator estimator)

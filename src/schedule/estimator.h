@@ -38,6 +38,8 @@ int32_t hop_plan_passes(const struct hop_plan *plan);
 enum hop_task_kind hop_plan_gradient_task(const struct hop_plan *plan, int32_t part);
 /* Does a FORWARD of the part keep activations, until the task of hop_plan_frees()? */
 bool hop_plan_keeps(const struct hop_plan *plan, int32_t part);
+/* Does it keep the tangents of its PROBEs, until the DELTA of their micro-batch? */
+bool hop_plan_keeps_tangents(const struct hop_plan *plan, int32_t part);
 /* The kind of task whose (last) one of a micro-batch frees what FORWARD kept: HOP_BACKWARD;
  * HOP_PROBE for tangents; HOP_DELTA for feedback; HOP_TASK_KINDS: nothing is kept. */
 enum hop_task_kind hop_plan_frees(const struct hop_plan *plan, int32_t part);
@@ -45,6 +47,11 @@ enum hop_task_kind hop_plan_frees(const struct hop_plan *plan, int32_t part);
  * HOP_DELTA of the last zeroth-order part. HOP_TASK_KINDS: the plan has none. Those of exit probes
  * come from the EXIT_PROBEs of the last zeroth-order part. */
 enum hop_task_kind hop_plan_derivative_task(const struct hop_plan *plan, int32_t *part);
+/* Does the FORWARD of the last zeroth-order part also compute the loss of its output layer, which
+ * the EXIT_PROBEs are compared with? */
+bool hop_plan_has_exit_base(const struct hop_plan *plan);
+/* Does the FORWARD of the head send its loss to the STEPs of zeroth-order parts? */
+bool hop_plan_sends_base_loss(const struct hop_plan *plan);
 /* Does the plan's estimator know exit probes? Boundary and feedback need none. */
 bool hop_estimator_has_exit(enum hop_estimator estimator);
 

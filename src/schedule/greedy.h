@@ -8,11 +8,12 @@
 
 struct hop_greedy;
 
-/* For plans of at most `parts` parts, with those numbers of micro-batches and probes. The cost
- * table is borrowed. */
+/* For plans of at most `parts` parts, with those numbers of micro-batches, probes and exit probes,
+ * whatever numbers the plans have; the rest of the estimator is the plan's. The cost table is
+ * borrowed. */
 hop_status hop_greedy_create(const struct hop_cost_table *cost, int32_t parts,
-                             int32_t micro_batches, int32_t probes, int32_t probe_batch,
-                             struct hop_greedy **out, struct hop_error *err);
+                             int32_t micro_batches, int32_t probes, int32_t exit_probes,
+                             int32_t probe_batch, struct hop_greedy **out, struct hop_error *err);
 void hop_greedy_free(struct hop_greedy *greedy);
 
 /* Seconds of a mini-batch: what hop_simulate() says of hop_schedule_greedy()'s schedule, to the

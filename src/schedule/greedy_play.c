@@ -5,18 +5,19 @@
 
 #include "schedule/greedy_internal.h"
 
-static const enum hop_task_kind priority[] = {HOP_BACKWARD, HOP_FORWARD, HOP_PROBE, HOP_STEP};
+static const enum hop_task_kind priority[] = {HOP_BACKWARD, HOP_DELTA,      HOP_FORWARD,
+                                              HOP_PROBE,    HOP_EXIT_PROBE, HOP_STEP};
 enum { PRIORITIES = sizeof priority / sizeof *priority };
 
 /* Rounding of the work that is left on a device, relative to all of its work, at most. */
 static const double rounding = 1e-9;
 
-static double step_ready(const struct hop_greedy_part *part, int32_t derivatives)
+static double step_ready(const struct hop_greedy_part *part)
 {
     for (int32_t k = 0; k < HOP_STEP; k++)
         if (part->finished[k] < part->wanted[k])
             return INFINITY;
-    if (part->zeroth_order && part->arrivals[HOP_STEP] < derivatives)
+    if (part->arrivals[HOP_STEP] < part->derivatives)
         return INFINITY;
     return part->last_arrival;
 }
@@ -26,6 +27,45 @@ static double input_ready(const struct hop_greedy_part *part, enum hop_task_kind
                           int32_t number)
 {
     return number < part->arrivals[kind] ? part->arrival[kind][number] : INFINITY;
+}
+
+/* Micro-batches whose tasks of that kind are all done. */
+static int32_t done_of(const struct hop_greedy *greedy, const struct hop_greedy_part *part,
+                       enum hop_task_kind kind)
+{
+    const int32_t finished = part->finished[kind];
+    return kind == HOP_PROBE ? finished / greedy->way[HOP_GREEDY_PROBES].tasks : finished;
+}
+
+static double forward_ready(const struct hop_greedy *greedy, const struct hop_greedy_part *part,
+                            int32_t n)
+{
+    if (part->frees != HOP_TASK_KINDS && n - done_of(greedy, part, part->frees) >= part->in_flight)
+        return INFINITY;
+    return part->previous < 0 ? 0 : input_ready(part, HOP_FORWARD, n);
+}
+
+static double gradient_ready(const struct hop_greedy *greedy, const struct hop_greedy_part *part,
+                             int32_t n)
+{
+    if (part->gradient == HOP_DELTA && part->wanted[HOP_PROBE] &&
+        n >= done_of(greedy, part, HOP_PROBE))
+        return INFINITY;
+    if (part->next >= 0)
+        return input_ready(part, part->gradient, n);
+    return n < part->finished[HOP_FORWARD] ? 0 : INFINITY;
+}
+
+static double probe_ready(const struct hop_greedy *greedy, const struct hop_greedy_part *part,
+                          enum hop_task_kind kind, int32_t n)
+{
+    const int32_t way = hop_greedy_way(kind), tasks = greedy->way[way].tasks;
+    if (part->way[way].after_forward && n / tasks >= part->finished[HOP_FORWARD])
+        return INFINITY;
+    if (kind == HOP_PROBE && part->wanted[HOP_DELTA] &&
+        n / tasks - part->finished[HOP_DELTA] >= part->pending)
+        return INFINITY;
+    return part->way[way].receives ? input_ready(part, kind, n) : 0;
 }
 
 /* When the part can start its next task of this kind; INFINITY: not known yet. A past time means
@@ -38,19 +78,15 @@ static double ready_at(const struct hop_greedy *greedy, const struct hop_greedy_
         return INFINITY;
     switch (kind) {
     case HOP_FORWARD:
-        if (n - part->finished[HOP_BACKWARD] >= part->in_flight)
-            return INFINITY;
-        return part->previous < 0 ? 0 : input_ready(part, kind, n);
+        return forward_ready(greedy, part, n);
     case HOP_BACKWARD:
-        if (part->next >= 0)
-            return input_ready(part, kind, n);
-        return n < part->finished[HOP_FORWARD] ? 0 : INFINITY;
+    case HOP_DELTA:
+        return gradient_ready(greedy, part, n);
     case HOP_PROBE:
-        if (part->next < 0 && n >= part->finished[HOP_FORWARD] * greedy->probe_tasks)
-            return INFINITY;
-        return part->previous < 0 ? 0 : input_ready(part, kind, n);
+    case HOP_EXIT_PROBE:
+        return probe_ready(greedy, part, kind, n);
     default:
-        return step_ready(part, part->wanted[HOP_PROBE]);
+        return step_ready(part);
     }
 }
 
@@ -75,9 +111,19 @@ static int32_t earliest_ready(const struct hop_greedy *greedy, int32_t device,
     return best;
 }
 
-static bool is_last_probe(const struct hop_greedy *greedy, int32_t number)
+/* Of its micro-batch. */
+static bool is_last_probe(const struct hop_greedy *greedy, int32_t way, int32_t number)
 {
-    return number % greedy->probe_tasks == greedy->probe_tasks - 1;
+    const int32_t tasks = greedy->way[way].tasks;
+    return number % tasks == tasks - 1;
+}
+
+static double seconds_of(const struct hop_greedy *greedy, const struct hop_greedy_part *part,
+                         enum hop_task_kind kind, int32_t number)
+{
+    const int32_t way = hop_greedy_way(kind);
+    return way >= 0 && is_last_probe(greedy, way, number) ? part->way[way].last
+                                                          : part->seconds[kind];
 }
 
 /* Starts the next task of that kind; false when the makespan must pass `limit` then. */
@@ -90,9 +136,7 @@ static bool start_task(struct hop_greedy *greedy, int32_t d, int32_t p, enum hop
     device->part = p;
     device->kind = kind;
     device->number = part->started[kind]++;
-    const double seconds = kind == HOP_PROBE && is_last_probe(greedy, device->number)
-                               ? part->last_probe
-                               : part->seconds[kind];
+    const double seconds = seconds_of(greedy, part, kind, device->number);
     const double end = now + seconds;
     if (end > limit || now + device->left - rounding * device->work > limit)
         return false;
@@ -140,42 +184,78 @@ static void send_input(struct hop_greedy *greedy, int32_t from, int32_t to, enum
     part->arrival[kind][part->arrivals[kind]++] = deliver(greedy, from, to, now, seconds);
 }
 
-static void send_derivatives(struct hop_greedy *greedy, int32_t head, bool last, double now)
+/* Sends something to the STEP of part `to`. */
+static void send_to_step(struct hop_greedy *greedy, int32_t from, int32_t to, double now,
+                         double seconds)
+{
+    struct hop_greedy_part *const part = &greedy->parts[to];
+    part->last_arrival = fmax(part->last_arrival, deliver(greedy, from, to, now, seconds));
+    part->arrivals[HOP_STEP]++;
+}
+
+static void send_derivatives(struct hop_greedy *greedy, int32_t from, int32_t way, bool last,
+                             double now)
 {
     for (int32_t p = 0; p < greedy->plan->part_count; p++) {
-        struct hop_greedy_part *const part = &greedy->parts[p];
-        if (!part->zeroth_order)
-            continue;
-        const double seconds = last ? part->last_derivative : part->send[HOP_DERIVATIVE];
-        part->last_arrival = deliver(greedy, head, p, now, seconds);
-        part->arrivals[HOP_STEP]++;
+        const struct hop_greedy_part *const part = &greedy->parts[p];
+        if (part->zeroth_order)
+            send_to_step(greedy, from, p, now,
+                         last ? part->way[way].derivative_last : part->way[way].derivative);
     }
 }
 
-static void send_probe(struct hop_greedy *greedy, int32_t p, int32_t number, double now)
+static void send_base_losses(struct hop_greedy *greedy, int32_t head, double now)
+{
+    for (int32_t p = 0; p < greedy->plan->part_count; p++)
+        if (greedy->parts[p].zeroth_order)
+            send_to_step(greedy, head, p, now, greedy->parts[p].base_loss);
+}
+
+static void send_probe(struct hop_greedy *greedy, int32_t p, enum hop_task_kind kind,
+                       int32_t number, double now)
 {
     const struct hop_greedy_part *const part = &greedy->parts[p];
-    const bool last = is_last_probe(greedy, number);
+    const int32_t way = hop_greedy_way(kind);
+    const struct hop_greedy_probing *const probing = &part->way[way];
+    const bool last = is_last_probe(greedy, way, number);
+    if (probing->sends)
+        send_input(greedy, p, part->next, kind, now, last ? probing->send_last : probing->send);
+    if (probing->derives)
+        send_derivatives(greedy, p, way, last, now);
+}
+
+static void send_forward(struct hop_greedy *greedy, int32_t p, double now)
+{
+    const struct hop_greedy_part *const part = &greedy->parts[p];
     if (part->next >= 0)
-        send_input(greedy, p, part->next, HOP_PROBE, now,
-                   last ? part->send_last_probe : part->send[HOP_PROBE_ACTIVATION]);
-    else
-        send_derivatives(greedy, p, last, now);
+        send_input(greedy, p, part->next, HOP_FORWARD, now, part->send_activation);
+    else if (greedy->base_losses)
+        send_base_losses(greedy, p, now);
+}
+
+/* Of a BACKWARD or DELTA. */
+static void send_gradient(struct hop_greedy *greedy, int32_t p, enum hop_task_kind kind, double now)
+{
+    const struct hop_greedy_part *const part = &greedy->parts[p];
+    if (part->sends_gradient)
+        send_input(greedy, p, part->previous, greedy->parts[part->previous].gradient, now,
+                   part->send_gradient);
+    if (kind == HOP_DELTA && greedy->derived_by == HOP_DELTA)
+        send_derivatives(greedy, p, HOP_GREEDY_PROBES, true, now);
 }
 
 static void end_task(struct hop_greedy *greedy, int32_t d, double now)
 {
     struct hop_greedy_device *const device = &greedy->devices[d];
-    struct hop_greedy_part *const part = &greedy->parts[device->part];
+    const enum hop_task_kind kind = device->kind;
     device->busy = false;
-    part->finished[device->kind]++;
-    if (device->kind == HOP_FORWARD && part->next >= 0)
-        send_input(greedy, device->part, part->next, HOP_FORWARD, now, part->send[HOP_ACTIVATION]);
-    else if (device->kind == HOP_BACKWARD && part->sends_gradient)
-        send_input(greedy, device->part, part->previous, HOP_BACKWARD, now,
-                   part->send[HOP_GRADIENT]);
-    else if (device->kind == HOP_PROBE)
-        send_probe(greedy, device->part, device->number, now);
+    greedy->parts[device->part].finished[kind]++;
+    if (kind == HOP_FORWARD)
+        send_forward(greedy, device->part, now);
+    else if (kind == HOP_BACKWARD || kind == HOP_DELTA)
+        send_gradient(greedy, device->part, kind, now);
+    else if (hop_greedy_way(kind) >= 0)
+        send_probe(greedy, device->part, kind, device->number, now);
 }
 
 /* A device that a message of this very time wakes joins the round: it is taken in turn. */

@@ -21,6 +21,18 @@ static hop_status create_lists(const struct hop_greedy *greedy, struct hop_sched
     return HOP_OK;
 }
 
+/* Zeroth-order parts of a boundary plan keep activations and tangents if it has probes. */
+static hop_status check_boundary(const struct hop_plan *plan, int32_t probes, struct hop_error *err)
+{
+    if (plan->estimator != HOP_BOUNDARY || !hop_plan_has_zeroth_order(plan) ||
+        (probes > 0) == (plan->probes > 0))
+        return HOP_OK;
+    return hop_fail(err, HOP_INPUT,
+                    "schedule: %d probes for a plan with %d; with estimator boundary either both "
+                    "have probes or none",
+                    probes, plan->probes);
+}
+
 hop_status hop_schedule_greedy(const struct hop_plan *plan, const struct hop_cost_table *cost,
                                int32_t micro_batches, int32_t probes, struct hop_schedule *out,
                                struct hop_error *err)
@@ -29,14 +41,16 @@ hop_status hop_schedule_greedy(const struct hop_plan *plan, const struct hop_cos
     HOP_TRY(hop_greedy_check(plan, err));
     HOP_TRY(hop_price_check(cost, plan, err));
     struct hop_greedy *greedy;
-    HOP_TRY(hop_greedy_create(cost, plan->part_count, micro_batches, probes, plan->probe_batch,
-                              &greedy, err));
-    struct hop_schedule schedule = {.micro_batches = micro_batches,
-                                    .probes = hop_plan_has_zeroth_order(plan) ? probes : 0,
-                                    .training = true,
-                                    .devices = plan->devices};
+    HOP_TRY(check_boundary(plan, probes, err));
+    HOP_TRY(hop_greedy_create(cost, plan->part_count, micro_batches, probes, plan->exit_probes,
+                              plan->probe_batch, &greedy, err));
     hop_status status = HOP_OK;
     hop_greedy_begin(greedy, plan);
+    struct hop_schedule schedule = {.micro_batches = micro_batches,
+                                    .probes = greedy->way[HOP_GREEDY_PROBES].probes,
+                                    .exit_probes = greedy->way[HOP_GREEDY_EXITS].probes,
+                                    .training = true,
+                                    .devices = plan->devices};
     HOP_TRY_DONE(create_lists(greedy, &schedule, err));
     greedy->lists = &schedule;
     hop_greedy_play(greedy, INFINITY);

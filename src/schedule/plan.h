@@ -34,8 +34,10 @@ struct hop_part {
     enum hop_gradient gradient;
     int32_t in_flight; /* micro-batches whose activations are kept at once, at most, for backward
                           or as hop_plan_keeps() says; 0: none are kept */
+    int32_t pending;   /* micro-batches whose tangents are kept at once, at most, until their DELTA;
+                          0: none are kept */
     double forward_seconds; /* predicted, of one micro-batch */
-    double memory_bytes;    /* predicted, with in_flight micro-batches kept */
+    double memory_bytes;    /* predicted, with in_flight and pending micro-batches kept */
     double memory_limit;    /* of the device; INFINITY: none */
 };
 
@@ -101,12 +103,16 @@ void hop_plan_free(struct hop_plan *plan);
  * micro-batches; shards of a gang on different devices; copies of a block with the same gradient
  * and, where it is backprop, on different devices. Zeroth-order parts in a plan that is no line
  * (hop_plan_is_line()) are HOP_UNSUPPORTED: a directional derivative is that of a whole
- * micro-batch. */
+ * micro-batch. The estimator of a plan with zeroth-order parts must find what it needs: boundary
+ * and feedback no untrained stage between them, and a backprop stage behind the last; feedback no
+ * probes; exit probes an estimator that has them, and nothing but zeroth-order stages up to the
+ * last of them. */
 hop_status hop_plan_check(const struct hop_plan *plan, struct hop_error *err);
 
 /* device_names (plan->devices). The object has `parts` (device name, pipeline, stage, blocks,
  * gradient, sample_share, tensor, ...; `samples` where micro_batch_samples is known) and
- * hop_plan_parse() reads it back. NULL: out of memory. */
+ * hop_plan_parse() reads it back; without `estimator`, `directions` and `exit_base` the first of
+ * each. NULL: out of memory. */
 json_t *hop_plan_json(const struct hop_plan *plan, const char *const *device_names);
 hop_status hop_plan_parse(const json_t *object, const char *where, const char *const *device_names,
                           int32_t devices, struct hop_plan *out, struct hop_error *err);

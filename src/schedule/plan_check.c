@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "schedule/estimator.h"
+
 static hop_status check_sizes(const struct hop_plan *plan, struct hop_error *err)
 {
     if (plan->blocks < 1 || plan->devices < 1 || plan->part_count < 1)
@@ -13,7 +15,26 @@ static hop_status check_sizes(const struct hop_plan *plan, struct hop_error *err
         return hop_fail(err, HOP_INPUT,
                         "plan: %d micro-batches and %d probes; at least 1 and 0 are needed",
                         plan->micro_batches, plan->probes);
+    if (plan->exit_probes < 0)
+        return hop_fail(err, HOP_INPUT, "plan: %d exit probes; 0 or more can be",
+                        plan->exit_probes);
     return HOP_OK;
+}
+
+static bool is_choice(int value, int count)
+{
+    return value >= 0 && value < count;
+}
+
+static hop_status check_choices(const struct hop_plan *plan, struct hop_error *err)
+{
+    if (is_choice((int)plan->estimator, HOP_ESTIMATORS) &&
+        is_choice((int)plan->directions, HOP_PER_SAMPLE + 1) &&
+        is_choice((int)plan->exit_base, HOP_EXIT_FULL_MODEL + 1))
+        return HOP_OK;
+    return hop_fail(err, HOP_INPUT,
+                    "plan: estimator %d, directions %d or exit base %d is none that there is",
+                    (int)plan->estimator, (int)plan->directions, (int)plan->exit_base);
 }
 
 static hop_status check_share(const char *what, double lo, double hi, int32_t p,
@@ -94,9 +115,11 @@ static hop_status check_part(const struct hop_plan *plan, int32_t p, struct hop_
                         "plan: part %d has forward_seconds %g and memory_bytes %g; both must be "
                         "finite and not negative",
                         p, part->forward_seconds, part->memory_bytes);
-    if (part->in_flight < 0)
-        return hop_fail(err, HOP_INPUT, "plan: part %d keeps %d micro-batches; 0 or more can be", p,
-                        part->in_flight);
+    if (part->in_flight < 0 || part->pending < 0)
+        return hop_fail(err, HOP_INPUT,
+                        "plan: part %d keeps %d micro-batches and the tangents of %d; 0 or more "
+                        "can be",
+                        p, part->in_flight, part->pending);
     HOP_TRY(check_share("samples", part->sample_lo, part->sample_hi, p, err));
     HOP_TRY(check_share("tensors", part->tensor_lo, part->tensor_hi, p, err));
     HOP_TRY(check_share("micro-batches", part->micro_lo, part->micro_hi, p, err));
@@ -302,13 +325,82 @@ static hop_status check_copies(const struct hop_plan *plan, struct hop_error *er
     return HOP_OK;
 }
 
+/* From stage `first` to the last zeroth-order one, all are zeroth-order: what they send each other
+ * would pass through the others. */
+static hop_status check_unbroken(const struct hop_plan *plan, int32_t first, const char *what,
+                                 struct hop_error *err)
+{
+    const int32_t last = plan->parts[hop_plan_last_zeroth_order(plan)].stage;
+    for (int32_t stage = first; stage < last; stage++) {
+        const int32_t p = hop_plan_stage_part(plan, 0, stage, -1);
+        if (plan->parts[p].gradient != HOP_GRADIENT_ZEROTH_ORDER)
+            return hop_fail(err, HOP_INPUT,
+                            "plan: part %d (stage %d) is %s in front of a zeroth-order one; %s "
+                            "cannot pass it",
+                            p, stage, hop_gradient_names[plan->parts[p].gradient], what);
+    }
+    return HOP_OK;
+}
+
+static int32_t first_zeroth_order_stage(const struct hop_plan *plan)
+{
+    int32_t stage = 0;
+    while (plan->parts[hop_plan_stage_part(plan, 0, stage, -1)].gradient !=
+           HOP_GRADIENT_ZEROTH_ORDER)
+        stage++;
+    return stage;
+}
+
+static hop_status check_delta(const struct hop_plan *plan, struct hop_error *err)
+{
+    const char *const name = hop_estimator_names[plan->estimator];
+    const int32_t last = hop_plan_last_zeroth_order(plan);
+    const int32_t next = hop_plan_next(plan, last);
+    if (next < 0 || plan->parts[next].gradient != HOP_GRADIENT_BACKPROP)
+        return hop_fail(err, HOP_INPUT,
+                        "plan: %s needs the gradient of the output of part %d, but no backprop "
+                        "part is next; put one behind it, or choose estimator difference",
+                        name, last);
+    return check_unbroken(plan, first_zeroth_order_stage(plan),
+                          plan->estimator == HOP_FEEDBACK ? "the gradient of feedback"
+                                                          : "the tangents of boundary",
+                          err);
+}
+
+static hop_status check_exit_probes(const struct hop_plan *plan, struct hop_error *err)
+{
+    if (!hop_plan_has_zeroth_order(plan))
+        return hop_fail(err, HOP_INPUT,
+                        "plan: %d exit probes, but no zeroth-order part to run them; use 0",
+                        plan->exit_probes);
+    if (!hop_estimator_has_exit(plan->estimator))
+        return hop_fail(err, HOP_INPUT,
+                        "plan: %d exit probes, which estimator %s does not know; use 0",
+                        plan->exit_probes, hop_estimator_names[plan->estimator]);
+    return check_unbroken(plan, 0, "exit probes", err);
+}
+
+static hop_status check_estimator(const struct hop_plan *plan, struct hop_error *err)
+{
+    if (plan->exit_probes > 0)
+        HOP_TRY(check_exit_probes(plan, err));
+    if (!hop_plan_has_zeroth_order(plan) || hop_estimator_has_exit(plan->estimator))
+        return HOP_OK;
+    if (plan->estimator == HOP_FEEDBACK && plan->probes > 0)
+        return hop_fail(err, HOP_INPUT, "plan: %d probes, but estimator feedback has none; use 0",
+                        plan->probes);
+    return check_delta(plan, err);
+}
+
 hop_status hop_plan_check(const struct hop_plan *plan, struct hop_error *err)
 {
     HOP_TRY(check_sizes(plan, err));
+    HOP_TRY(check_choices(plan, err));
     for (int32_t p = 0; p < plan->part_count; p++)
         HOP_TRY(check_part(plan, p, err));
     for (int32_t r = 0; r < hop_plan_pipelines(plan); r++)
         HOP_TRY(check_stages(plan, r, err));
     HOP_TRY(check_pipelines(plan, err));
-    return check_copies(plan, err);
+    HOP_TRY(check_copies(plan, err));
+    return check_estimator(plan, err);
 }

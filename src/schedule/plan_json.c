@@ -20,12 +20,13 @@ static json_t *part_json(const struct hop_plan *plan, const struct hop_part *par
                          const char *device)
 {
     json_t *const object = json_pack(
-        "{s:s, s:i, s:i, s:[i,i], s:s, s:[f,f], s:[f,f], s:[f,f], s:i, s:f, s:f, s:o}", "device",
-        device, "pipeline", part->pipeline, "stage", part->stage, "blocks", part->lo, part->hi,
-        "gradient", hop_gradient_names[part->gradient], "sample_share", part->sample_lo,
+        "{s:s, s:i, s:i, s:[i,i], s:s, s:[f,f], s:[f,f], s:[f,f], s:i, s:i, s:f, s:f, s:o}",
+        "device", device, "pipeline", part->pipeline, "stage", part->stage, "blocks", part->lo,
+        part->hi, "gradient", hop_gradient_names[part->gradient], "sample_share", part->sample_lo,
         part->sample_hi, "tensor", part->tensor_lo, part->tensor_hi, "micro_share", part->micro_lo,
-        part->micro_hi, "in_flight", part->in_flight, "forward_seconds", part->forward_seconds,
-        "memory_bytes", part->memory_bytes, "memory_limit", number(part->memory_limit));
+        part->micro_hi, "in_flight", part->in_flight, "pending", part->pending, "forward_seconds",
+        part->forward_seconds, "memory_bytes", part->memory_bytes, "memory_limit",
+        number(part->memory_limit));
     if (!object || plan->micro_batch_samples < 1)
         return object;
     const struct hop_range rows = hop_part_rows(part, plan->micro_batch_samples);
@@ -45,15 +46,18 @@ json_t *hop_plan_json(const struct hop_plan *plan, const char *const *device_nam
             return NULL;
         }
     }
-    return json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o}",
-                     "strategy", plan->strategy, "feasible", 1, "reason", "", "blocks",
-                     plan->blocks, "micro_batches", plan->micro_batches, "micro_batch_samples",
-                     plan->micro_batch_samples, "probes", plan->probes, "probe_batch",
-                     plan->probe_batch, "exit_probes", plan->exit_probes, "collective",
-                     hop_collective_names[plan->collective], "formula_seconds",
-                     number(plan->formula_seconds), "simulated_seconds",
-                     number(plan->simulated_seconds), "bound_seconds", number(plan->bound_seconds),
-                     "all_devices_seconds", number(plan->all_devices_seconds), "parts", parts);
+    return json_pack(
+        "{s:s, s:b, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, "
+        "s:o}",
+        "strategy", plan->strategy, "feasible", 1, "reason", "", "blocks", plan->blocks,
+        "micro_batches", plan->micro_batches, "micro_batch_samples", plan->micro_batch_samples,
+        "probes", plan->probes, "probe_batch", plan->probe_batch, "exit_probes", plan->exit_probes,
+        "estimator", hop_estimator_names[plan->estimator], "directions",
+        hop_directions_names[plan->directions], "exit_base", hop_exit_base_names[plan->exit_base],
+        "collective", hop_collective_names[plan->collective], "formula_seconds",
+        number(plan->formula_seconds), "simulated_seconds", number(plan->simulated_seconds),
+        "bound_seconds", number(plan->bound_seconds), "all_devices_seconds",
+        number(plan->all_devices_seconds), "parts", parts);
 }
 
 struct reader {
@@ -178,6 +182,7 @@ static hop_status parse_part(const json_t *object, const struct reader *reader, 
     HOP_TRY(get_blocks(object, reader->where, part, err));
     HOP_TRY(get_shares(object, reader, part, err));
     HOP_TRY(get_int32(object, "in_flight", reader->where, 0, &part->in_flight, err));
+    HOP_TRY(get_int32(object, "pending", reader->where, 0, &part->pending, err));
     HOP_TRY(hop_json_get_real(object, "forward_seconds", reader->where, 0, &part->forward_seconds,
                               err));
     HOP_TRY(hop_json_get_real(object, "memory_bytes", reader->where, 0, &part->memory_bytes, err));
@@ -201,16 +206,30 @@ static hop_status parse_parts(const json_t *parts, const char *where, struct rea
     return HOP_OK;
 }
 
-static hop_status get_collective(const json_t *object, const char *where, enum hop_collective *out,
-                                 struct hop_error *err)
+/* One of `names` (NULL-terminated); the first where the key is absent. */
+static hop_status get_choice(const json_t *object, const char *key, const char *where,
+                             const char *const *names, int32_t *out, struct hop_error *err)
 {
     const char *name;
-    int32_t index = HOP_ALL_REDUCE;
-    HOP_TRY(hop_json_get_string(object, "collective", where, hop_collective_names[HOP_ALL_REDUCE],
-                                &name, err));
-    HOP_TRY(find_name(name, hop_collective_names, HOP_ALL_GATHER + 1, where, "collective", &index,
-                      err));
-    *out = (enum hop_collective)index;
+    int32_t count = 0;
+    while (names[count])
+        count++;
+    HOP_TRY(hop_json_get_string(object, key, where, names[0], &name, err));
+    return find_name(name, names, count, where, key, out, err);
+}
+
+static hop_status get_choices(const json_t *object, const char *where, struct hop_plan *plan,
+                              struct hop_error *err)
+{
+    int32_t estimator, directions, exit_base, collective;
+    HOP_TRY(get_choice(object, "estimator", where, hop_estimator_names, &estimator, err));
+    HOP_TRY(get_choice(object, "directions", where, hop_directions_names, &directions, err));
+    HOP_TRY(get_choice(object, "exit_base", where, hop_exit_base_names, &exit_base, err));
+    HOP_TRY(get_choice(object, "collective", where, hop_collective_names, &collective, err));
+    plan->estimator = (enum hop_estimator)estimator;
+    plan->directions = (enum hop_directions)directions;
+    plan->exit_base = (enum hop_exit_base)exit_base;
+    plan->collective = (enum hop_collective)collective;
     return HOP_OK;
 }
 
@@ -232,7 +251,7 @@ static hop_status parse_header(const json_t *object, const char *where, struct h
     HOP_TRY(get_int32(object, "probes", where, 0, &plan->probes, err));
     HOP_TRY(get_int32(object, "probe_batch", where, 0, &plan->probe_batch, err));
     HOP_TRY(get_int32(object, "exit_probes", where, 0, &plan->exit_probes, err));
-    HOP_TRY(get_collective(object, where, &plan->collective, err));
+    HOP_TRY(get_choices(object, where, plan, err));
     HOP_TRY(get_number(object, "formula_seconds", where, NAN, &plan->formula_seconds, err));
     HOP_TRY(get_number(object, "simulated_seconds", where, NAN, &plan->simulated_seconds, err));
     HOP_TRY(get_number(object, "bound_seconds", where, NAN, &plan->bound_seconds, err));

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "schedule/estimator.h"
+
 static hop_status check_part(const struct hop_cost_table *cost, const struct hop_plan *plan,
                              int32_t p, struct hop_error *err)
 {
@@ -46,20 +48,49 @@ static double held_share(const struct hop_part *part)
     return (1 + (part->tensor_hi - part->tensor_lo)) / 2;
 }
 
+/* With the output layer behind the last zeroth-order part, where the plan compares exit probes with
+ * the loss there. */
+static double forward_seconds(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                              int32_t p)
+{
+    const struct hop_part *const part = &plan->parts[p];
+    const double seconds = share(part) * hop_cost_forward(cost, part->device, part->lo, part->hi);
+    if (hop_plan_has_exit_base(plan) && p == hop_plan_last_zeroth_order(plan))
+        return seconds + cost->devices[part->device].exit_forward;
+    return seconds;
+}
+
+static double probe_seconds(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                            const struct hop_task *task)
+{
+    const struct hop_part *const part = &plan->parts[task->part];
+    const int32_t passes = (task->probe_hi - task->probe_lo) * hop_plan_passes(plan);
+    if (passes < 1)
+        return 0;
+    const double seconds =
+        share(part) * hop_cost_probe(cost, part->device, part->lo, part->hi, passes);
+    if (task->kind == HOP_EXIT_PROBE && task->part == hop_plan_last_zeroth_order(plan))
+        return seconds + passes * cost->devices[part->device].exit_forward;
+    return seconds;
+}
+
 double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *plan,
                       const struct hop_task *task)
 {
     const struct hop_part *const part = &plan->parts[task->part];
     const int32_t device = part->device, lo = part->lo, hi = part->hi;
-    const int32_t probes = task->probe_hi - task->probe_lo;
     switch (task->kind) {
     case HOP_FORWARD:
-        return share(part) * hop_cost_forward(cost, device, lo, hi);
+        return forward_seconds(cost, plan, task->part);
     case HOP_BACKWARD:
         return share(part) * hop_cost_backward(cost, device, lo, hi);
     case HOP_PROBE:
     case HOP_EXIT_PROBE:
-        return probes > 0 ? share(part) * hop_cost_probe(cost, device, lo, hi, probes) : 0;
+        return probe_seconds(cost, plan, task);
+    case HOP_DELTA:
+        return plan->estimator == HOP_FEEDBACK
+                   ? share(part) * hop_cost_feedback(cost, device, lo, hi)
+                   : 0;
     case HOP_STEP:
         return held_share(part) * hop_cost_step(cost, device, lo, hi);
     default:
@@ -201,6 +232,12 @@ double hop_price_span(const struct hop_cost_table *cost, const struct hop_plan *
     return slowest + hop_price_exchange(cost, plan, task);
 }
 
+/* Derivatives of one probe: one of the micro-batch, or one of every sample. */
+static double derivatives(const struct hop_cost_table *cost, const struct hop_plan *plan)
+{
+    return plan->directions == HOP_PER_SAMPLE ? cost->micro_batch_samples : 1;
+}
+
 double hop_price_bytes(const struct hop_cost_table *cost, const struct hop_plan *plan,
                        const struct hop_transfer *transfer)
 {
@@ -213,9 +250,11 @@ double hop_price_bytes(const struct hop_cost_table *cost, const struct hop_plan 
     case HOP_GRADIENT:
         return samples * boundary(cost, from->lo);
     case HOP_PROBE_ACTIVATION:
-        return samples * boundary(cost, from->hi) * probes;
+        return samples * boundary(cost, from->hi) * (probes * hop_plan_passes(plan));
     case HOP_DERIVATIVE:
-        return (double)sizeof(float) * probes;
+        return (double)sizeof(float) * probes * derivatives(cost, plan);
+    case HOP_BASE_LOSS:
+        return (double)sizeof(float) * derivatives(cost, plan);
     default:
         return 0;
     }
@@ -228,8 +267,8 @@ double hop_price_transfer(const struct hop_cost_table *cost, const struct hop_pl
                          hop_price_bytes(cost, plan, transfer));
 }
 
-double hop_price_memory(const struct hop_cost_table *cost, const struct hop_part *part,
-                        int32_t in_flight)
+double hop_price_part_memory(const struct hop_cost_table *cost, const struct hop_part *part,
+                             int32_t in_flight)
 {
     if (share(part) == 1)
         return hop_cost_memory(cost, part->device, part->lo, part->hi, in_flight);
@@ -237,6 +276,20 @@ double hop_price_memory(const struct hop_cost_table *cost, const struct hop_part
     const double held = hop_cost_memory(cost, part->device, part->lo, part->hi, 0);
     const double kept = hop_cost_memory(cost, part->device, part->lo, part->hi, in_flight) - held;
     return fixed + (part->tensor_hi - part->tensor_lo) * (held - fixed) + share(part) * kept;
+}
+
+/* The tangents of a micro-batch are one boundary tensor a probe. */
+double hop_price_memory(const struct hop_cost_table *cost, const struct hop_plan *plan, int32_t p,
+                        int32_t in_flight, int32_t pending)
+{
+    const struct hop_part *const part = &plan->parts[p];
+    double bytes = hop_price_part_memory(cost, part, in_flight);
+    if (plan->exit_probes > 0 && hop_plan_runs_exit_probes(plan, p) &&
+        p == hop_plan_last_zeroth_order(plan))
+        bytes += cost->devices[part->device].exit_bytes;
+    if (pending > 0)
+        bytes += boundary(cost, part->hi) * plan->probes * pending;
+    return bytes;
 }
 
 static int32_t between(int32_t low, int32_t value, int32_t high)
@@ -265,20 +318,24 @@ static int32_t backprop_from(const struct hop_plan *plan, int32_t p)
     return count;
 }
 
-/* Micro-batches that a part keeps, at least and at most. */
-struct in_flight {
-    int32_t least, most;
+/* Micro-batches that a part keeps, at least and at most, and those of which it keeps tangents. */
+struct limits {
+    int32_t least, most, least_pending, most_pending;
 };
 
-static struct in_flight limits_of(const struct hop_plan *plan, int32_t p, int32_t fewest)
+static struct limits limits_of(const struct hop_plan *plan, int32_t p, int32_t fewest)
 {
-    if (plan->parts[p].gradient != HOP_GRADIENT_BACKPROP)
-        return (struct in_flight){0, 0};
-    const int32_t stages = backprop_from(plan, p);
+    if (!hop_plan_keeps(plan, p))
+        return (struct limits){0};
     const struct hop_range range = hop_part_micro_batches(&plan->parts[p], plan->micro_batches);
     const int32_t batches = range.hi > range.lo ? range.hi - range.lo : 1;
-    return (struct in_flight){fewest > 0 ? fewest : hop_in_flight_least(stages, 0, batches),
-                              hop_in_flight_most(stages, 0, batches)};
+    if (plan->parts[p].gradient != HOP_GRADIENT_BACKPROP) {
+        const bool tangents = hop_plan_keeps_tangents(plan, p);
+        return (struct limits){1, batches, tangents, tangents ? batches : 0};
+    }
+    const int32_t stages = backprop_from(plan, p);
+    return (struct limits){fewest > 0 ? fewest : hop_in_flight_least(stages, 0, batches),
+                           hop_in_flight_most(stages, 0, batches), 0, 0};
 }
 
 /* Bytes of the device that the other parts on it leave: those before keep what they were given,
@@ -292,47 +349,62 @@ static double memory_left(const struct hop_plan *plan, const struct hop_cost_tab
         const struct hop_part *const other = &plan->parts[q];
         if (q == p || other->device != plan->parts[p].device)
             continue;
-        const int32_t kept = q < p ? other->in_flight : limits_of(plan, q, fewest).least;
-        left -= hop_price_memory(cost, other, kept) - device->fixed_bytes;
+        const struct limits limits = limits_of(plan, q, fewest);
+        const int32_t kept = q < p ? other->in_flight : limits.least;
+        const int32_t pending = q < p ? other->pending : limits.least_pending;
+        left -= hop_price_memory(cost, plan, q, kept, pending) - device->fixed_bytes;
     }
     return left;
 }
 
 /* The most micro-batches whose activations fit beside the rest, at most `most`; -1: not even 0. */
-static int32_t fitting(const struct hop_cost_table *cost, const struct hop_part *part, int32_t most,
-                       double left)
+static int32_t fitting(const struct hop_cost_table *cost, const struct hop_plan *plan, int32_t p,
+                       const struct limits *limits, double left)
 {
-    int32_t n = most;
-    while (n >= 0 && hop_price_memory(cost, part, n) > left)
+    int32_t n = limits->most;
+    while (n >= 0 && hop_price_memory(cost, plan, p, n, limits->least_pending) > left)
         n--;
     return n;
 }
 
-static hop_status too_big(const struct hop_cost_table *cost, const struct hop_part *part,
-                          int32_t in_flight, double left, struct hop_error *err)
+/* The same of micro-batches whose tangents fit beside `kept`. */
+static int32_t fitting_pending(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                               int32_t p, const struct limits *limits, int32_t kept, double left)
 {
-    const double needed = hop_price_memory(cost, part, in_flight);
+    int32_t n = limits->most_pending;
+    while (n > limits->least_pending && hop_price_memory(cost, plan, p, kept, n) > left)
+        n--;
+    return n;
+}
+
+static hop_status too_big(const struct hop_cost_table *cost, const struct hop_plan *plan, int32_t p,
+                          const struct limits *limits, double left, struct hop_error *err)
+{
+    const struct hop_part *const part = &plan->parts[p];
+    const double needed = hop_price_memory(cost, plan, p, limits->least, limits->least_pending);
     return hop_fail(err, HOP_INFEASIBLE,
                     "plan: %s cannot hold blocks [%d, %d) with %d micro-batches kept: %.4g bytes "
                     "needed, %.4g there, %.4g too many; use fewer blocks there, a smaller "
                     "micro-batch or more devices",
-                    cost->devices[part->device].name, part->lo, part->hi, in_flight, needed, left,
-                    needed - left);
+                    cost->devices[part->device].name, part->lo, part->hi, limits->least, needed,
+                    left, needed - left);
 }
 
+/* Activations come first: forwards that wait starve the stages behind, probes that wait do not. */
 static hop_status price_part(struct hop_plan *plan, const struct hop_cost_table *cost, int32_t p,
                              int32_t fewest, struct hop_error *err)
 {
     struct hop_part *const part = &plan->parts[p];
-    const struct in_flight limits = limits_of(plan, p, fewest);
+    const struct limits limits = limits_of(plan, p, fewest);
     const double left = memory_left(plan, cost, p, fewest);
     part->memory_limit = cost->devices[part->device].memory;
-    part->forward_seconds = share(part) * hop_cost_forward(cost, part->device, part->lo, part->hi);
-    const int32_t kept = fitting(cost, part, limits.most, left);
+    part->forward_seconds = forward_seconds(cost, plan, p);
+    const int32_t kept = fitting(cost, plan, p, &limits, left);
     if (kept < limits.least)
-        return too_big(cost, part, limits.least, left, err);
+        return too_big(cost, plan, p, &limits, left, err);
     part->in_flight = kept;
-    part->memory_bytes = hop_price_memory(cost, part, kept);
+    part->pending = fitting_pending(cost, plan, p, &limits, kept, left);
+    part->memory_bytes = hop_price_memory(cost, plan, p, kept, part->pending);
     return HOP_OK;
 }
 

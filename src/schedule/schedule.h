@@ -64,11 +64,13 @@ hop_status hop_schedule_decode(const int32_t *words, size_t count, struct hop_sc
 
 /* Greedy list scheduling: plays the plan with the times of the cost table, transfers included (see
  * sim/simulate.h for what a link is); a free device takes the ready task of highest priority:
- * backward, then base forward, then probes (earlier micro-batch first), with at most
- * `part->in_flight` micro-batches kept on a backprop part (0: no limit), then one STEP a part. The
- * probes of a micro-batch are PROBE tasks of plan->probe_batch probes (the last may be smaller).
- * Deterministic. A plan without a zeroth-order part gets no probes, whatever `probes` says
- * (out->probes is 0 then). For lines only (hop_plan_is_line()); others are HOP_UNSUPPORTED. */
+ * BACKWARD, DELTA, FORWARD, PROBE, EXIT_PROBE (earlier micro-batch first), with at most
+ * `part->in_flight` micro-batches kept (see hop_plan_keeps(); 0: no limit) and the tangents of at
+ * most `part->pending` (0: no limit), then one STEP a part. The probes of a micro-batch are PROBE
+ * tasks of plan->probe_batch probes (the last may be smaller), and so are the plan->exit_probes
+ * exit probes. Deterministic. Where no part runs probes (see hop_plan_runs_probes()) there are
+ * none, whatever `probes` says (out->probes is 0 then). For lines only (hop_plan_is_line()); others
+ * are HOP_UNSUPPORTED. */
 hop_status hop_schedule_greedy(const struct hop_plan *plan, const struct hop_cost_table *cost,
                                int32_t micro_batches, int32_t probes, struct hop_schedule *out,
                                struct hop_error *err);
@@ -94,6 +96,7 @@ struct hop_transfer {
     int32_t from_part, to_part;
     int32_t from_task, to_task; /* indices into the devices' lists */
     int32_t micro_batch, probe_lo, probe_hi;
+    bool exit; /* of an EXIT_PROBE: probe_lo and probe_hi count exit probes */
     /* Share of the micro-batch's samples: rows hop_share_range(sample_lo, sample_hi, rows) of it,
      * a contiguous range of the rows of either part. */
     double sample_lo, sample_hi;
@@ -108,12 +111,14 @@ struct hop_transfers {
 };
 
 /* The only place that says which task needs what from which: FORWARD needs the FORWARDs of the
- * previous stage for the same micro-batch, PROBE the previous stage's PROBEs covering the same
- * probes, BACKWARD the BACKWARDs of the next stage, the STEP of a zeroth-order part every
- * derivative from the part with the head. From another stage come the samples that both parts
- * handle; where those are in a gang, which has them whole on every shard, they come once: from the
- * shard on the receiver's device if there is one, else shard k of the receiving gang takes them
- * from shard k mod n of the n that have them (shards by tensor share). A task whose partner is
+ * previous stage for the same micro-batch, PROBE and EXIT_PROBE the previous stage's covering the
+ * same probes, if it has any, BACKWARD and DELTA the BACKWARDs or DELTAs of the next stage; the
+ * STEP of a zeroth-order part every derivative: of probes from hop_plan_derivative_task(), of exit
+ * probes from the EXIT_PROBEs of the last zeroth-order part; and every base loss from the FORWARDs
+ * of the head, where hop_plan_sends_base_loss(). From another stage come the samples that both
+ * parts handle; where those are in a gang, which has them whole on every shard, they come once:
+ * from the shard on the receiver's device if there is one, else shard k of the receiving gang takes
+ * them from shard k mod n of the n that have them (shards by tensor share). A task whose partner is
  * missing is HOP_INPUT naming it. */
 hop_status hop_transfers_derive(const struct hop_plan *plan, const struct hop_schedule *schedule,
                                 struct hop_transfers *out, struct hop_error *err);
@@ -123,8 +128,11 @@ void hop_transfers_free(struct hop_transfers *transfers);
  * - every task that the plan asks for is there exactly once and on its part's device (FORWARD of
  * every part and every micro-batch that its pipeline handles; BACKWARD of every backprop part after
  * its FORWARD; PROBEs covering [0, probes) exactly, after the FORWARD of the same micro-batch on
- * the part with the head; a REDUCE of every part in every reduction, after all BACKWARDs of that
- * part; one STEP a trainable part, after everything else of that part), and
+ * the part with the head, and with boundary on every part; EXIT_PROBEs covering [0, exit_probes)
+ * exactly, after the FORWARD of the same micro-batch on the last zeroth-order part; DELTA where the
+ * plan has one (hop_plan_gradient_task()), after its FORWARD and the PROBEs of the same
+ * micro-batch; a REDUCE of every part in every reduction, after all BACKWARDs of that part; one
+ * STEP a trainable part, after everything else of that part), and
  * - playing it with `window` input buffers and `window` output buffers a device and payload kind
  * cannot deadlock, whatever the timing. An input buffer holds all that one task receives, an output
  * buffer all that one task sends. Receives are posted in the order of the tasks that consume them,
@@ -132,16 +140,24 @@ void hop_transfers_free(struct hop_transfers *transfers);
  * messages of the (k - window)-th were taken (it may fill its output buffers from the start). Tasks
  * of a gang, and those of a reduction, start when all of them can. The dependencies, list orders,
  * meetings and these buffer edges must have no cycle. HOP_INPUT names the first broken rule or the
- * tasks of a cycle. Derivatives and transfers inside one device are not windowed. */
+ * tasks of a cycle. Derivatives, base losses and transfers inside one device are not windowed. */
 hop_status hop_schedule_check(const struct hop_plan *plan, const struct hop_schedule *schedule,
                               int32_t window, struct hop_error *err);
 /* The smallest window >= minimum the checker accepts (HOP_INPUT when none does). */
 hop_status hop_schedule_window(const struct hop_plan *plan, const struct hop_schedule *schedule,
                                int32_t minimum, int32_t *window, struct hop_error *err);
 
-/* Micro-batches whose kept activations are alive at once on a part, at most. */
+/* Micro-batches whose kept activations are alive at once on a part, at most. What frees them
+ * (hop_plan_frees()) is seen from the schedule: BACKWARD; in schedules with DELTAs the last PROBE
+ * of a micro-batch, and DELTA where the part has no PROBEs. */
 int32_t hop_schedule_slots(const struct hop_schedule *schedule, int32_t part);
-/* The most probes one PROBE task of a part runs. */
+/* Micro-batches whose tangents wait for their DELTA at once on a part, at most. */
+int32_t hop_schedule_pending(const struct hop_schedule *schedule, int32_t part);
+/* The first, the last task in the list of its kind, part and micro-batch? */
+bool hop_task_list_is_first(const struct hop_task_list *list, int32_t index);
+bool hop_task_list_is_last(const struct hop_task_list *list, int32_t index);
+/* The most probes one PROBE or EXIT_PROBE task of a part runs. A probe may be several passes
+ * (hop_plan_passes()). */
 int32_t hop_schedule_probe_batch(const struct hop_schedule *schedule, int32_t part);
 
 #endif

@@ -12,6 +12,14 @@ static hop_status out_of_range(const struct hop_task *task, int32_t device, cons
     return hop_fail(err, HOP_INPUT, "schedule: device %d: %s: %s", device, text, what);
 }
 
+static bool has_its_probes(const struct hop_schedule *schedule, const struct hop_task *task)
+{
+    if (task->kind != HOP_PROBE && task->kind != HOP_EXIT_PROBE)
+        return task->probe_lo == 0 && task->probe_hi == 0;
+    const int32_t probes = task->kind == HOP_PROBE ? schedule->probes : schedule->exit_probes;
+    return task->probe_lo >= 0 && task->probe_lo < task->probe_hi && task->probe_hi <= probes;
+}
+
 static hop_status check_task(const struct hop_plan *plan, const struct hop_schedule *schedule,
                              int32_t device, const struct hop_task *task, struct hop_error *err)
 {
@@ -23,9 +31,7 @@ static hop_status check_task(const struct hop_plan *plan, const struct hop_sched
             ? task->micro_batch != -1
             : task->micro_batch < 0 || task->micro_batch >= schedule->micro_batches)
         return out_of_range(task, device, "there is no such micro-batch", err);
-    if (task->kind == HOP_PROBE ? task->probe_lo < 0 || task->probe_lo >= task->probe_hi ||
-                                      task->probe_hi > schedule->probes
-                                : task->probe_lo != 0 || task->probe_hi != 0)
+    if (!has_its_probes(schedule, task))
         return out_of_range(task, device, "there are no such probes", err);
     if (task->reduction < 0 || (task->kind != HOP_REDUCE && task->reduction > 0))
         return out_of_range(task, device, "there is no such reduction", err);
@@ -38,10 +44,11 @@ static hop_status check_tasks(const struct hop_plan *plan, const struct hop_sche
     if (schedule->devices != plan->devices)
         return hop_fail(err, HOP_INPUT, "schedule: it is for %d devices, the plan for %d",
                         schedule->devices, plan->devices);
-    if (schedule->micro_batches < 1 || schedule->probes < 0)
+    if (schedule->micro_batches < 1 || schedule->probes < 0 || schedule->exit_probes < 0)
         return hop_fail(err, HOP_INPUT,
-                        "schedule: %d micro-batches and %d probes; at least 1 and 0 are needed",
-                        schedule->micro_batches, schedule->probes);
+                        "schedule: %d micro-batches, %d probes and %d exit probes; at least 1, 0 "
+                        "and 0 are needed",
+                        schedule->micro_batches, schedule->probes, schedule->exit_probes);
     size_t tasks = 0;
     for (int32_t d = 0; d < schedule->devices; d++) {
         for (int32_t i = 0; i < schedule->lists[d].count; i++)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "schedule/estimator.h"
 #include "schedule/task_index.h"
 
 /* A part of a neighbouring stage, and the samples that come from it. */
@@ -128,6 +129,7 @@ static hop_status add(struct builder *b, const struct need *need, const struct h
                               .micro_batch = need->micro_batch,
                               .probe_lo = probe_lo,
                               .probe_hi = probe_hi,
+                              .exit = need->kind == HOP_EXIT_PROBE,
                               .sample_lo = need->from.sample_lo,
                               .sample_hi = need->from.sample_hi};
     return HOP_OK;
@@ -140,10 +142,10 @@ static hop_status add_whole(struct builder *b, const struct need *need, struct h
         hop_task_index_find(&b->index, need->kind, need->from.part, need->micro_batch, &count);
     if (!count)
         return missing(b, need, err);
-    return add(b, need, &refs[0], 0, 0, err);
+    return add(b, need, &refs[0], need->probe_lo, need->probe_hi, err);
 }
 
-/* The PROBE among refs that runs probe `q`, or NULL. */
+/* The PROBE or EXIT_PROBE among refs that runs probe `q`, or NULL. */
 static const struct hop_task_ref *
 find_probe(const struct builder *b, const struct hop_task_ref *refs, int32_t count, int32_t q)
 {
@@ -155,13 +157,13 @@ find_probe(const struct builder *b, const struct hop_task_ref *refs, int32_t cou
     return NULL;
 }
 
-/* One transfer from each PROBE that runs some of the probes: either side may split them its own
- * way. */
+/* One transfer from each PROBE or EXIT_PROBE that runs some of the probes: either side may split
+ * them its own way. */
 static hop_status add_probes(struct builder *b, const struct need *need, struct hop_error *err)
 {
     int32_t count;
     const struct hop_task_ref *const refs =
-        hop_task_index_find(&b->index, HOP_PROBE, need->from.part, need->micro_batch, &count);
+        hop_task_index_find(&b->index, need->kind, need->from.part, need->micro_batch, &count);
     for (int32_t q = need->probe_lo; q < need->probe_hi;) {
         const struct hop_task_ref *const from = find_probe(b, refs, count, q);
         if (!from)
@@ -174,21 +176,65 @@ static hop_status add_probes(struct builder *b, const struct need *need, struct 
     return HOP_OK;
 }
 
+static bool sends_probes(const struct need *need)
+{
+    return need->kind == HOP_PROBE || need->kind == HOP_EXIT_PROBE;
+}
+
+/* What the tasks of one kind, of every micro-batch, send to a STEP. */
+static hop_status add_of_each(struct builder *b, struct need *need, enum hop_payload payload,
+                              enum hop_task_kind kind, int32_t from, int32_t probes,
+                              struct hop_error *err)
+{
+    need->payload = payload;
+    need->kind = kind;
+    need->from = (struct source){from, 0, 1};
+    for (int32_t m = 0; m < b->schedule->micro_batches; m++) {
+        need->micro_batch = m;
+        need->probe_lo = 0;
+        need->probe_hi = probes;
+        HOP_TRY(sends_probes(need) ? add_probes(b, need, err) : add_whole(b, need, err));
+    }
+    return HOP_OK;
+}
+
 static hop_status add_derivatives(struct builder *b, struct need *need, int32_t part,
                                   struct hop_error *err)
 {
+    const struct hop_schedule *const schedule = b->schedule;
     if (b->plan->parts[part].gradient != HOP_GRADIENT_ZEROTH_ORDER)
         return HOP_OK;
-    need->payload = HOP_DERIVATIVE;
-    need->kind = HOP_PROBE;
-    need->from = (struct source){hop_plan_head(b->plan, part), 0, 1};
-    need->probe_lo = 0;
-    need->probe_hi = b->schedule->probes;
-    for (int32_t m = 0; m < b->schedule->micro_batches; m++) {
-        need->micro_batch = m;
-        HOP_TRY(add_probes(b, need, err));
-    }
+    int32_t from = -1;
+    const enum hop_task_kind kind = hop_plan_derivative_task(b->plan, &from);
+    if (schedule->probes > 0 && kind != HOP_TASK_KINDS)
+        HOP_TRY(add_of_each(b, need, HOP_DERIVATIVE, kind, from, schedule->probes, err));
+    if (schedule->exit_probes > 0)
+        HOP_TRY(add_of_each(b, need, HOP_DERIVATIVE, HOP_EXIT_PROBE,
+                            hop_plan_last_zeroth_order(b->plan), schedule->exit_probes, err));
+    if (schedule->exit_probes > 0 && hop_plan_sends_base_loss(b->plan))
+        HOP_TRY(
+            add_of_each(b, need, HOP_BASE_LOSS, HOP_FORWARD, hop_plan_head(b->plan, part), 0, err));
     return HOP_OK;
+}
+
+/* A part without one is behind nothing that takes a gradient, in a plan that keeps the rules. */
+static enum hop_task_kind gradient_task(const struct hop_plan *plan, int32_t part)
+{
+    const enum hop_task_kind kind = hop_plan_gradient_task(plan, part);
+    return kind == HOP_TASK_KINDS ? HOP_BACKWARD : kind;
+}
+
+/* Do the parts of the stage that `from` is in have tasks to send what is needed? */
+static bool is_sent(const struct builder *b, const struct need *need, int32_t from)
+{
+    switch (need->kind) {
+    case HOP_PROBE:
+        return hop_plan_runs_probes(b->plan, from);
+    case HOP_EXIT_PROBE:
+        return hop_plan_runs_exit_probes(b->plan, from);
+    default:
+        return true;
+    }
 }
 
 static hop_status add_inputs(struct builder *b, struct need *need, int32_t part, enum side side,
@@ -197,7 +243,10 @@ static hop_status add_inputs(struct builder *b, struct need *need, int32_t part,
     const size_t end = b->begin[2 * part + (int32_t)side + 1];
     for (size_t i = b->begin[2 * part + (int32_t)side]; i < end; i++) {
         need->from = b->sources[i];
-        HOP_TRY(need->kind == HOP_PROBE ? add_probes(b, need, err) : add_whole(b, need, err));
+        if (need->payload == HOP_GRADIENT)
+            need->kind = gradient_task(b->plan, need->from.part);
+        if (is_sent(b, need, need->from.part))
+            HOP_TRY(sends_probes(need) ? add_probes(b, need, err) : add_whole(b, need, err));
     }
     return HOP_OK;
 }
@@ -216,9 +265,11 @@ static hop_status add_needs(struct builder *b, int32_t device, int32_t i, struct
         need.payload = HOP_ACTIVATION;
         return add_inputs(b, &need, task->part, BEFORE, err);
     case HOP_BACKWARD:
+    case HOP_DELTA:
         need.payload = HOP_GRADIENT;
         return add_inputs(b, &need, task->part, BEHIND, err);
     case HOP_PROBE:
+    case HOP_EXIT_PROBE:
         need.payload = HOP_PROBE_ACTIVATION;
         return add_inputs(b, &need, task->part, BEFORE, err);
     case HOP_STEP:

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "schedule/buffers.h"
+#include "schedule/estimator.h"
 #include "schedule/price.h"
 
 static hop_status check_devices(const struct hop_game *game, struct hop_error *err)
@@ -49,7 +50,6 @@ static hop_status create_arrays(struct hop_game *game, struct hop_error *err)
     HOP_TRY(hop_calloc(&game->message, transfers, sizeof *game->message, err));
     HOP_TRY(hop_calloc(&game->meeting, (size_t)game->meetings.count, sizeof *game->meeting, err));
     HOP_TRY(hop_calloc(&game->device, devices, sizeof *game->device, err));
-    HOP_TRY(hop_calloc(&game->activation, (size_t)game->plan->part_count, sizeof(double), err));
     HOP_TRY(hop_calloc(&game->round, devices, sizeof *game->round, err));
     HOP_TRY(hop_agenda_create(game->plan->devices, &game->agenda, err));
     return hop_network_create(game->cost, &game->network, err);
@@ -176,20 +176,53 @@ static hop_status link_receive_buffers(struct hop_game *game, int32_t window, st
     return HOP_OK;
 }
 
-/* What a device holds all the time, and what a FORWARD keeps for its BACKWARD. */
+/* Only PROBEs may be several a micro-batch. */
+static bool is_first(const struct hop_task_list *list, int32_t i)
+{
+    return list->tasks[i].kind != HOP_PROBE || hop_task_list_is_first(list, i);
+}
+
+static bool is_last(const struct hop_task_list *list, int32_t i)
+{
+    return list->tasks[i].kind != HOP_PROBE || hop_task_list_is_last(list, i);
+}
+
+/* The tasks of a part that keep `bytes` of every micro-batch, and those that free them. */
+static void keep_between(struct hop_game *game, int32_t p, enum hop_task_kind from,
+                         enum hop_task_kind to, double bytes)
+{
+    const int32_t d = game->plan->parts[p].device;
+    const struct hop_task_list *const list = &game->schedule->lists[d];
+    for (int32_t i = 0; i < list->count; i++) {
+        struct hop_game_task *const task = &game->task[game->first[d] + i];
+        if (list->tasks[i].part != p)
+            continue;
+        if (list->tasks[i].kind == from && is_first(list, i))
+            task->keeps += bytes;
+        if (list->tasks[i].kind == to && is_last(list, i))
+            task->frees += bytes;
+    }
+}
+
+/* What a device holds all the time, and what a FORWARD or PROBE keeps for later tasks. */
 static void price_memory(struct hop_game *game)
 {
-    for (int32_t p = 0; p < game->plan->part_count; p++) {
-        const struct hop_part *const part = &game->plan->parts[p];
+    const struct hop_plan *const plan = game->plan;
+    for (int32_t p = 0; p < plan->part_count; p++) {
+        const struct hop_part *const part = &plan->parts[p];
         struct hop_game_device *const device = &game->device[part->device];
         const double fixed = game->cost->devices[part->device].fixed_bytes;
-        const double held = hop_price_memory(game->cost, part, 0);
+        const double held = hop_price_memory(game->cost, plan, p, 0, 0);
         device->kept += device->holds ? held - fixed : held;
         device->holds = true;
-        if (part->gradient == HOP_GRADIENT_BACKPROP && game->schedule->training)
-            game->activation[p] = hop_price_memory(game->cost, part, 1) - held;
+        if (hop_plan_keeps(plan, p) && game->schedule->training)
+            keep_between(game, p, HOP_FORWARD, hop_plan_frees(plan, p),
+                         hop_price_memory(game->cost, plan, p, 1, 0) - held);
+        if (hop_plan_keeps_tangents(plan, p))
+            keep_between(game, p, HOP_PROBE, HOP_DELTA,
+                         hop_price_memory(game->cost, plan, p, 0, 1) - held);
     }
-    for (int32_t d = 0; d < game->plan->devices; d++)
+    for (int32_t d = 0; d < plan->devices; d++)
         game->result.peak_memory[d] = game->device[d].kept;
 }
 
@@ -236,7 +269,6 @@ void hop_game_free(struct hop_game *game)
     free(game->outputs);
     free(game->message);
     free(game->device);
-    free(game->activation);
     free(game->round);
     hop_agenda_free(&game->agenda);
     hop_network_free(&game->network);

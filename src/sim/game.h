@@ -13,6 +13,8 @@ struct hop_game_task {
     int32_t outputs; /* index in game.outputs of the first transfer that this task makes */
     int32_t posts;   /* the first transfer whose receive is posted when this task ends; -1: none */
     int32_t meeting; /* that it takes part in; -1: none */
+    double keeps;    /* bytes, from when it starts */
+    double frees;    /* bytes, when it ends */
 };
 
 struct hop_game_meeting {
@@ -48,7 +50,6 @@ struct hop_game {
     int32_t *outputs;                 /* (transfers) by the task that makes them */
     struct hop_game_message *message; /* (transfers) */
     struct hop_game_device *device;   /* (devices) */
-    double *activation;               /* (parts) bytes that a FORWARD keeps */
     int32_t *round;                   /* (devices) */
     struct hop_agenda agenda;
     struct hop_network network;

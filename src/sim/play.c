@@ -12,12 +12,10 @@ static const struct hop_task *task_at(const struct hop_game *game, int32_t devic
     return &game->schedule->lists[device].tasks[i];
 }
 
-static void keep_activation(struct hop_game *game, int32_t d, const struct hop_task *task)
+static void keep(struct hop_game *game, int32_t d, double bytes)
 {
     struct hop_game_device *const device = &game->device[d];
-    if (task->kind != HOP_FORWARD)
-        return;
-    device->kept += game->activation[task->part];
+    device->kept += bytes;
     if (device->kept > game->result.peak_memory[d])
         game->result.peak_memory[d] = device->kept;
 }
@@ -27,6 +25,7 @@ static hop_status start_task(struct hop_game *game, int32_t d, double now,
                              const struct hop_game_meeting *meeting, struct hop_error *err)
 {
     struct hop_game_device *const device = &game->device[d];
+    const double keeps = game->task[game->first[d] + device->next].keeps;
     const struct hop_task *const task = task_at(game, d, device->next++);
     const double work = hop_price_task(game->cost, game->plan, task);
     const double end = now + (meeting ? meeting->seconds : work);
@@ -36,7 +35,7 @@ static hop_status start_task(struct hop_game *game, int32_t d, double now,
     game->result.bytes_sent[d] += meeting ? meeting->bytes_sent : 0;
     if (end > game->result.makespan)
         game->result.makespan = end;
-    keep_activation(game, d, task);
+    keep(game, d, keeps);
     hop_agenda_set(&game->agenda, d, end);
     if (!game->record)
         return HOP_OK;
@@ -118,12 +117,10 @@ static void release_message(struct hop_game *game, int32_t x, double now)
 static void end_task(struct hop_game *game, int32_t d, double now)
 {
     struct hop_game_device *const device = &game->device[d];
-    const struct hop_task *const task = task_at(game, d, device->next - 1);
     const struct hop_game_task *const state = &game->task[game->first[d] + device->next - 1];
     device->busy = false;
     game->done++;
-    if (task->kind == HOP_BACKWARD)
-        device->kept -= game->activation[task->part];
+    device->kept -= state->frees;
     for (int32_t i = state->outputs; i < state[1].outputs; i++)
         release_message(game, game->outputs[i], now);
     for (int32_t x = state->posts; x >= 0; x = game->message[x].next_post)

@@ -121,7 +121,7 @@ static double memory_of(const struct hop_accpar_team *team, const struct hop_acc
                         int32_t member, int32_t units)
 {
     const struct hop_part part = part_of(team, gang, member, 0, units);
-    return hop_price_memory(team->request->cost, &part, 1);
+    return hop_price_part_memory(team->request->cost, &part, 1);
 }
 
 /* The most units that the member's memory holds. */

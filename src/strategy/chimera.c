@@ -96,7 +96,7 @@ static bool fits(const struct hop_plan *plan, const struct hop_schedule *schedul
         const int32_t kept = hop_schedule_slots(schedule, p);
         if (part->in_flight && kept > part->in_flight)
             return false;
-        bytes += hop_price_memory(cost, part, kept) -
+        bytes += hop_price_part_memory(cost, part, kept) -
                  (bytes > 0 ? cost->devices[device].fixed_bytes : 0);
     }
     return bytes <= cost->devices[device].memory;

@@ -87,7 +87,7 @@ double hop_crew_memory(const struct hop_plan *plan, const struct hop_cost_table 
     for (int32_t p = 0; p < plan->part_count; p++) {
         const struct hop_part *const part = &plan->parts[p];
         if (part->device == device)
-            bytes += hop_price_memory(cost, part, part->in_flight) -
+            bytes += hop_price_part_memory(cost, part, part->in_flight) -
                      (bytes > 0 ? cost->devices[device].fixed_bytes : 0);
     }
     return bytes;
@@ -125,7 +125,7 @@ static void price_parts(const struct hop_schedule *schedule, const struct hop_co
         const struct hop_task forward = {.kind = HOP_FORWARD, .part = p};
         part->in_flight = hop_schedule_slots(schedule, p);
         part->forward_seconds = hop_price_task(cost, plan, &forward);
-        part->memory_bytes = hop_price_memory(cost, part, part->in_flight);
+        part->memory_bytes = hop_price_part_memory(cost, part, part->in_flight);
         part->memory_limit = cost->devices[part->device].memory;
     }
 }

@@ -119,7 +119,7 @@ static hop_status average_blocks(struct crew *crew, struct hop_error *err)
     return HOP_OK;
 }
 
-/* As hop_price_memory(), of `kept` micro-batches: those times the share of a replica. */
+/* As hop_price_part_memory(), of `kept` micro-batches: those times the share of a replica. */
 static double held_bytes(const struct crew *crew, int32_t i, int32_t lo, int32_t hi, double kept)
 {
     const size_t row = (size_t)crew->cost->blocks + 1;

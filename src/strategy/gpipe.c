@@ -37,7 +37,7 @@ static hop_status price(const struct hop_cost_table *cost, struct hop_plan *plan
         struct hop_part *const part = &plan->parts[p];
         part->in_flight = plan->micro_batches;
         part->forward_seconds = hop_cost_forward(cost, part->device, part->lo, part->hi);
-        part->memory_bytes = hop_price_memory(cost, part, part->in_flight);
+        part->memory_bytes = hop_price_part_memory(cost, part, part->in_flight);
         part->memory_limit = cost->devices[part->device].memory;
         if (part->memory_bytes > part->memory_limit)
             return hop_fail(err, HOP_INFEASIBLE,

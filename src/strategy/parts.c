@@ -66,7 +66,7 @@ hop_status hop_plan_time(struct hop_plan *plan, const struct hop_cost_table *cos
 {
     struct hop_greedy *greedy;
     HOP_TRY(hop_greedy_create(cost, plan->part_count, plan->micro_batches, plan->probes,
-                              plan->probe_batch, &greedy, err));
+                              plan->exit_probes, plan->probe_batch, &greedy, err));
     plan->simulated_seconds = hop_greedy_makespan(greedy, plan, INFINITY);
     hop_greedy_free(greedy);
     return HOP_OK;

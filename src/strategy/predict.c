@@ -14,7 +14,8 @@ static void store(struct hop_plan *plan, const struct hop_cost_table *cost,
     for (int32_t p = 0; p < plan->part_count; p++) {
         struct hop_part *const part = &plan->parts[p];
         part->in_flight = hop_schedule_slots(schedule, p);
-        part->memory_bytes = hop_price_memory(cost, part, part->in_flight);
+        part->pending = hop_schedule_pending(schedule, p);
+        part->memory_bytes = hop_price_memory(cost, plan, p, part->in_flight, part->pending);
         part->memory_limit = cost->devices[part->device].memory;
     }
 }

@@ -20,7 +20,7 @@ static double block_bytes(const struct hop_cost_table *cost, int32_t d, int32_t 
                                   .hi = block + 1,
                                   .sample_hi = 1.0 / hop_replica_rows(cost),
                                   .tensor_hi = 1};
-    return hop_price_memory(cost, &part, 1);
+    return hop_price_part_memory(cost, &part, 1);
 }
 
 /* A device that cannot hold the block that is cheapest there. */
@@ -115,7 +115,7 @@ void hop_plan_add_replica(struct hop_plan *plan, const struct hop_part *replica,
 static int32_t fitting(const struct hop_cost_table *cost, const struct hop_part *part)
 {
     int32_t kept = part->in_flight;
-    while (kept > 0 && hop_price_memory(cost, part, kept) > cost->devices[part->device].memory)
+    while (kept > 0 && hop_price_part_memory(cost, part, kept) > cost->devices[part->device].memory)
         kept--;
     return kept;
 }
@@ -125,7 +125,7 @@ static hop_status limit_stage(struct hop_plan *plan, const struct hop_cost_table
 {
     const struct hop_part *const part = &plan->parts[p];
     const int32_t kept = fitting(cost, part);
-    const double needed = hop_price_memory(cost, part, 1);
+    const double needed = hop_price_part_memory(cost, part, 1);
     const double memory = cost->devices[part->device].memory;
     if (kept < 1)
         return hop_fail(err, HOP_INFEASIBLE,
@@ -149,7 +149,7 @@ hop_status hop_replica_price(struct hop_plan *plan, const struct hop_cost_table 
         struct hop_part *const part = &plan->parts[p];
         part->forward_seconds = (part->sample_hi - part->sample_lo) *
                                 hop_cost_forward(cost, part->device, part->lo, part->hi);
-        part->memory_bytes = hop_price_memory(cost, part, part->in_flight);
+        part->memory_bytes = hop_price_part_memory(cost, part, part->in_flight);
         part->memory_limit = cost->devices[part->device].memory;
     }
     return HOP_OK;

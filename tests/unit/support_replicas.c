@@ -55,7 +55,7 @@ static void check_part(const struct hop_plan *plan, const struct hop_cost_table 
     ASSERT_NEAR(part->sample_lo * rows, round(part->sample_lo * rows), 1e-9);
     assert_true((part->sample_hi - part->sample_lo) * rows > 0.99);
     assert_true(part->in_flight >= 1 && part->in_flight <= plan->micro_batches);
-    assert_true(part->memory_bytes == hop_price_memory(cost, part, part->in_flight));
+    assert_true(part->memory_bytes == hop_price_part_memory(cost, part, part->in_flight));
     assert_true(part->memory_limit == cost->devices[part->device].memory);
     assert_true(part->memory_bytes <= part->memory_limit);
 }

@@ -69,7 +69,7 @@ static void check_memory(const struct hop_plan *plan, const struct hop_cost_tabl
             const struct hop_part *const part = &plan->parts[p];
             if (part->device != d)
                 continue;
-            assert_true(part->memory_bytes == hop_price_memory(cost, part, part->in_flight));
+            assert_true(part->memory_bytes == hop_price_part_memory(cost, part, part->in_flight));
             bytes += part->memory_bytes - (parts++ ? cost->devices[d].fixed_bytes : 0);
         }
         assert_true(bytes <= cost->devices[d].memory * (1 + 1e-12));

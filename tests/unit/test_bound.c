@@ -88,7 +88,7 @@ static double greedy_time(const struct hop_plan *plan, const struct hop_cost_tab
     struct hop_greedy *greedy;
     struct hop_error err = {0};
     assert_ok(hop_greedy_create(cost, plan->part_count, plan->micro_batches, plan->probes,
-                                plan->probe_batch, &greedy, &err),
+                                plan->exit_probes, plan->probe_batch, &greedy, &err),
               &err);
     const double seconds = hop_greedy_makespan(greedy, plan, INFINITY);
     hop_greedy_free(greedy);

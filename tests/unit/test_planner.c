@@ -55,7 +55,7 @@ static void assert_sound(const struct hop_plan *plan, const struct hop_cost_tabl
         const struct hop_part *const part = &plan->parts[p];
         assert_true(part->memory_bytes <= part->memory_limit);
         assert_true(part->memory_limit == cost->devices[part->device].memory);
-        assert_true(part->memory_bytes == hop_price_memory(cost, part, part->in_flight));
+        assert_true(part->memory_bytes == hop_price_part_memory(cost, part, part->in_flight));
     }
 }
 
@@ -603,7 +603,7 @@ static void predictions_agree_with_planners(void **state)
         assert_true(plan.formula_seconds == formula ||
                     (isnan(formula) && isnan(plan.formula_seconds)));
         assert_true(plan.parts[0].memory_bytes ==
-                    hop_price_memory(&cost, &plan.parts[0], plan.parts[0].in_flight));
+                    hop_price_part_memory(&cost, &plan.parts[0], plan.parts[0].in_flight));
         hop_simulation_free(&simulation);
         plan.blocks++;
         assert_int_equal(hop_plan_predict(&plan, &cost, NULL, &simulation, &err), HOP_INPUT);

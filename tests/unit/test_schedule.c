@@ -536,7 +536,8 @@ static void wrong_fields_are_named(void **state)
         {{HOP_FORWARD, 2, 0, 0, 0, 1},
          "FORWARD of part 2, micro-batch 0: there is no such reduction"},
         {{HOP_EXIT_PROBE, 2, 0, 0, 0, 0},
-         "EXIT_PROBE of part 2, micro-batch 0 is nothing the plan"},
+         "EXIT_PROBE of part 2, micro-batch 0: there are no such probes"},
+        {{HOP_DELTA, 2, 0, 0, 0, 0}, "DELTA of part 2, micro-batch 0 is nothing the plan"},
         {{HOP_FORWARD, 1, 0, 0, 0, 0}, "is on another device than its part"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -307,7 +307,8 @@ static void greedy_time_is_the_simulated_time(void **state)
         struct hop_greedy *quick;
         struct hop_error err = {0};
         assert_ok(hop_greedy_create(&c.cost, c.plan.part_count + n % 3, c.plan.micro_batches,
-                                    c.plan.probes, c.plan.probe_batch, &quick, &err),
+                                    c.plan.probes, c.plan.exit_probes, c.plan.probe_batch, &quick,
+                                    &err),
                   &err);
         const double simulated = makespan_of(&c.plan, &c.schedule, &c.cost);
         assert_true(hop_greedy_makespan(quick, &c.plan, INFINITY) == simulated);
@@ -856,11 +857,13 @@ static void predicted_memory_is_never_passed(void **state)
                 parts += c.plan.parts[q].device == part->device;
             if (parts > 1)
                 continue;
-            const double predicted = hop_price_memory(&c.cost, part, part->in_flight);
+            const double predicted =
+                hop_price_memory(&c.cost, &c.plan, p, part->in_flight, part->pending);
             assert_true(s.peak_memory[part->device] <= predicted);
             reached += part->in_flight && s.peak_memory[part->device] == predicted;
             assert_true(s.peak_memory[part->device] ==
-                        hop_price_memory(&c.cost, part, hop_schedule_slots(&c.schedule, p)));
+                        hop_price_memory(&c.cost, &c.plan, p, hop_schedule_slots(&c.schedule, p),
+                                         hop_schedule_pending(&c.schedule, p)));
         }
         hop_simulation_free(&s);
         free_case(&c);
