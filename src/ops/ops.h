@@ -75,8 +75,8 @@ struct hop_projection_tangent {
     const struct hop_lora *lora;     /* the primal adapters, groups 1; NULL: no adapter */
     const float *u;                  /* (rows, rank) of the primal call; with lora */
     int32_t groups;                  /* of the directions; 0: the adapters do not move */
-    const float *da;                 /* (groups, rank, in) */
-    const float *db;                 /* (groups, out, rank) */
+    const float *da;                 /* (groups, rank, in); NULL: A does not move */
+    const float *db;                 /* (groups, out, rank); NULL: B does not move */
     const int32_t *offset;           /* (groups + 1) */
     void *dy;                        /* result (count * rows, out) */
 };

@@ -108,6 +108,16 @@ static void run(struct problem *problem, struct device *device)
         from_device(device, &problem->array[i]);
 }
 
+void problem_run(struct problem *problem, const struct hop_ops *ops, enum hop_dtype dtype,
+                 int threads)
+{
+    struct device device;
+    randomize(problem, dtype);
+    device_open(&device, ops, dtype, threads);
+    run(problem, &device);
+    device_close(&device);
+}
+
 static void keep_results(const struct problem *problem, float *kept[ARRAYS_MAX])
 {
     for (int i = 0; i < problem->count; i++) {

@@ -8,7 +8,7 @@
 
 #include "ops/ops.h"
 
-enum { ARRAYS_MAX = 12 };
+enum { ARRAYS_MAX = 16 };
 
 enum array_role {
     ARRAY_INPUT,    /* random; differentiated where a gradient names it */
@@ -54,6 +54,9 @@ void device_open(struct device *device, const struct hop_ops *ops, enum hop_dtyp
                  int threads);
 void device_close(struct device *device);
 
+/* Random inputs, one run, results in array[].value. */
+void problem_run(struct problem *problem, const struct hop_ops *ops, enum hop_dtype dtype,
+                 int threads);
 /* Every other backend against the reference, every array; f32 arrays within f32_bound, activations
  * of a bf16 run within bf16_bound; |got - wanted| / |wanted| in the 2-norm. Then again for equal
  * bits. */

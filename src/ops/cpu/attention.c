@@ -119,6 +119,38 @@ void hop_block_mask(const struct hop_block *block, int64_t key, int64_t n, float
         }
 }
 
+/* Of a key/value head that a whole group reads; others have fewer. */
+static int64_t blocks_of(const struct hop_attention *shape, int32_t sequence)
+{
+    const int64_t queries = shape->q_offset[sequence + 1] - shape->q_offset[sequence];
+    const int64_t columns = queries * hop_attention_group(shape);
+    return (columns + HOP_COLUMNS - 1) / HOP_COLUMNS;
+}
+
+int64_t hop_heads_tasks(const struct hop_attention *shape)
+{
+    int64_t tasks = 0;
+    for (int32_t s = 0; s < shape->sequences; s++)
+        tasks += blocks_of(shape, s) * shape->kv_heads;
+    return tasks;
+}
+
+/* Task i in the order sequence, key/value head, block. */
+struct hop_heads hop_heads_task(const struct hop_attention *shape, enum hop_dtype dtype,
+                                int64_t task, int64_t *first)
+{
+    int32_t sequence = 0;
+    int64_t blocks = blocks_of(shape, 0);
+    while (task >= blocks * shape->kv_heads) {
+        task -= blocks * shape->kv_heads;
+        blocks = blocks_of(shape, ++sequence);
+    }
+    /* Later blocks see more keys: they go first, so that the short ones fill the gaps at the end.
+     */
+    *first = (blocks - 1 - task % blocks) * HOP_COLUMNS;
+    return hop_heads_at(shape, dtype, sequence, (int32_t)(task / blocks));
+}
+
 /* --- forward --- */
 
 struct call {
@@ -236,28 +268,10 @@ static void forward_block(const struct call *call, const struct hop_heads *heads
         store_lse(&block, &state, call->lse);
 }
 
-/* Of a key/value head that a whole group reads; others have fewer. */
-static int64_t blocks_of(const struct hop_attention *shape, int32_t sequence)
-{
-    const int64_t queries = shape->q_offset[sequence + 1] - shape->q_offset[sequence];
-    const int64_t columns = queries * hop_attention_group(shape);
-    return (columns + HOP_COLUMNS - 1) / HOP_COLUMNS;
-}
-
-/* Task i in the order sequence, key/value head, block. */
 static void forward_task(const struct call *call, int64_t task, char *scratch)
 {
-    int32_t sequence = 0;
-    int64_t blocks = blocks_of(call->shape, 0);
-    while (task >= blocks * call->shape->kv_heads) {
-        task -= blocks * call->shape->kv_heads;
-        blocks = blocks_of(call->shape, ++sequence);
-    }
-    const struct hop_heads heads =
-        hop_heads_at(call->shape, call->dtype, sequence, (int32_t)(task / blocks));
-    /* Later blocks see more keys: they go first, so that the short ones fill the gaps at the end.
-     */
-    const int64_t first = (blocks - 1 - task % blocks) * HOP_COLUMNS;
+    int64_t first;
+    const struct hop_heads heads = hop_heads_task(call->shape, call->dtype, task, &first);
     if (first < heads.columns)
         forward_block(call, &heads, first, scratch);
 }
@@ -277,9 +291,7 @@ hop_status hop_cpu_attention_forward(struct hop_backend *backend, enum hop_dtype
     call.wide_k = hop_cpu_place(&each, padded * HOP_KEYS * sizeof(float));
     call.wide_v = hop_cpu_place(&each, padded * HOP_KEYS * sizeof(float));
     HOP_TRY(hop_cpu_reserve(backend, each, 0, err));
-    int64_t tasks = 0;
-    for (int32_t s = 0; s < shape->sequences; s++)
-        tasks += blocks_of(shape, s) * shape->kv_heads;
+    const int64_t tasks = hop_heads_tasks(shape);
     const int threads = tasks < backend->threads ? (int)tasks : backend->threads;
 #pragma omp parallel num_threads(threads > 0 ? threads : 1)
     {

@@ -1,4 +1,4 @@
-/* What attention forward and backward share.
+/* What attention forward, backward and tangent share.
  *
  * The queries of all heads of a group read the same keys, so they are the columns of one problem:
  * column c of a sequence and key/value head is query c / group of head c % group of its own. Scores
@@ -28,6 +28,13 @@ struct hop_heads {
 };
 struct hop_heads hop_heads_at(const struct hop_attention *shape, enum hop_dtype dtype,
                               int32_t sequence, int32_t kv_head);
+
+/* Blocks of HOP_COLUMNS columns of all sequences and key/value heads, as tasks; some may be beyond
+ * the columns their head has. */
+int64_t hop_heads_tasks(const struct hop_attention *shape);
+/* The heads of a task, *first the first column of its block. */
+struct hop_heads hop_heads_task(const struct hop_attention *shape, enum hop_dtype dtype,
+                                int64_t task, int64_t *first);
 
 /* Elements from the start of k (or v, dk, dv) to a key of this head. */
 int64_t hop_heads_key(const struct hop_heads *heads, int64_t key);

@@ -200,4 +200,10 @@ const struct hop_ops hop_cpu_ops = {
     .gather_backward = hop_cpu_gather_backward,
     .loss_forward = hop_cpu_loss_forward,
     .loss_backward = hop_cpu_loss_backward,
+    .adapter_gradient = hop_cpu_adapter_gradient,
+    .rmsnorm_tangent = hop_cpu_rmsnorm_tangent,
+    .project_tangent = hop_cpu_project_tangent,
+    .attention_tangent = hop_cpu_attention_tangent,
+    .swiglu_tangent = hop_cpu_swiglu_tangent,
+    .loss_tangent = hop_cpu_loss_tangent,
 };

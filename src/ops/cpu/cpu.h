@@ -125,4 +125,28 @@ hop_status hop_cpu_loss_backward(struct hop_backend *backend, enum hop_dtype dty
                                  const int32_t *row, const int32_t *id, float scale, float *logprob,
                                  void *dx, struct hop_error *err);
 
+hop_status hop_cpu_adapter_gradient(struct hop_backend *backend, enum hop_dtype dtype, int64_t rows,
+                                    const void *x, const struct hop_projection *projection,
+                                    struct hop_error *err);
+hop_status hop_cpu_rmsnorm_tangent(struct hop_backend *backend, enum hop_dtype dtype, int32_t count,
+                                   int64_t rows, int64_t dim, const void *x, const float *gain,
+                                   const float *rstd, const void *dx, void *dy,
+                                   struct hop_error *err);
+hop_status hop_cpu_project_tangent(struct hop_backend *backend, enum hop_dtype dtype, int32_t count,
+                                   int64_t rows, const void *x, const void *dx,
+                                   const struct hop_projection_tangent *projections, int n,
+                                   const void *residual, struct hop_error *err);
+hop_status hop_cpu_attention_tangent(struct hop_backend *backend, enum hop_dtype dtype,
+                                     const struct hop_attention *shape, int32_t count,
+                                     const void *q, const void *k, const void *v, const void *out,
+                                     const float *lse, const void *dq, const void *dk,
+                                     const void *dv, void *dout, struct hop_error *err);
+hop_status hop_cpu_swiglu_tangent(struct hop_backend *backend, enum hop_dtype dtype, int32_t count,
+                                  int64_t n, const void *gate, const void *up, const void *dgate,
+                                  const void *dup, void *dy, struct hop_error *err);
+hop_status hop_cpu_loss_tangent(struct hop_backend *backend, enum hop_dtype dtype, int32_t count,
+                                int64_t rows, const void *x, const void *dx,
+                                const struct hop_weight *head, int32_t labels, const int32_t *row,
+                                const int32_t *id, float *dlogprob, struct hop_error *err);
+
 #endif

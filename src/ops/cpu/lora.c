@@ -123,7 +123,8 @@ HOP_INLINE void up_tile(const struct hop_lora_up call, enum hop_dtype dtype, con
     hop_v16 sum[UP_ROWS][2];
     for (int a = 0; a < rows; a++)
         for (int b = 0; b < vectors; b++)
-            sum[a][b] = hop_v_load_f32(call.c + (i + a) * call.ldc + j + b * HOP_LANES);
+            sum[a][b] = call.c ? hop_v_load_f32(call.c + (i + a) * call.ldc + j + b * HOP_LANES)
+                               : (hop_v16){0};
     for (int b = 0; call.bias && b < vectors; b++) {
         const hop_v16 bias = hop_v_load_f32(call.bias + j + b * HOP_LANES);
         for (int a = 0; a < rows; a++)
@@ -151,7 +152,9 @@ HOP_INLINE void up_tile(const struct hop_lora_up call, enum hop_dtype dtype, con
 static void up_edge(const struct hop_lora_up *call, int64_t i, int64_t j)
 {
     const int64_t count = call->n - j, at = i * call->ldy + j;
-    hop_v16 sum = hop_v_load_part(call->c + i * call->ldc, HOP_F32, j, count);
+    hop_v16 sum = {0};
+    if (call->c)
+        sum = hop_v_load_part(call->c + i * call->ldc, HOP_F32, j, count);
     if (call->bias)
         sum += hop_v_load_part(call->bias, HOP_F32, j, count);
     for (int64_t r = 0; r < call->rank; r++)

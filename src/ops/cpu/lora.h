@@ -13,8 +13,8 @@
 void hop_lora_down(enum hop_dtype dtype, int64_t m, int64_t n, int64_t rank, const void *x,
                    int64_t ldx, const float *p, int64_t ldp, float *u, int64_t ldu);
 
-/* y (m, n) = c (m, n) [+ bias (n)] [+ residual (m, n)] + u (m, rank) p, where row r of p is row[r]
- * (n). rank may be 0; y may be c or residual. */
+/* y (m, n) = [c (m, n)] [+ bias (n)] [+ residual (m, n)] + u (m, rank) p, where row r of p is
+ * row[r] (n). rank may be 0; y may be c or residual; what is NULL counts as zero. */
 struct hop_lora_up {
     enum hop_dtype dtype; /* of residual and y */
     int64_t m, n, rank;

@@ -93,3 +93,39 @@ hop_status hop_cpu_rmsnorm_backward(struct hop_backend *backend, enum hop_dtype 
     }
     return HOP_OK;
 }
+
+HOP_INLINE void tangent_row(enum hop_dtype dtype, int64_t dim, const void *x, const float *gain,
+                            float scale, const void *dx, void *dy)
+{
+    hop_v16 dot = {0};
+    for (int64_t j = 0; j < dim; j += HOP_LANES)
+        dot += hop_v_load_upto(x, dtype, j, dim) * hop_v_load_upto(dx, dtype, j, dim);
+    const float along = hop_v_sum(dot) * scale * scale / (float)dim;
+    for (int64_t j = 0; j < dim; j += HOP_LANES) {
+        const hop_v16 g = hop_v_load_upto(gain, HOP_F32, j, dim);
+        const hop_v16 moved =
+            hop_v_load_upto(dx, dtype, j, dim) - along * hop_v_load_upto(x, dtype, j, dim);
+        hop_v_store_upto(dy, dtype, j, scale * g * moved, dim);
+    }
+}
+
+hop_status hop_cpu_rmsnorm_tangent(struct hop_backend *backend, enum hop_dtype dtype, int32_t count,
+                                   int64_t rows, int64_t dim, const void *x, const float *gain,
+                                   const float *rstd, const void *dx, void *dy,
+                                   struct hop_error *err)
+{
+    (void)err;
+    const size_t bytes = (size_t)dim * hop_dtype_size(dtype);
+    const int threads = hop_cpu_threads_for(backend, count * rows * dim);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t t = 0; t < count * rows; t++) {
+        const char *const xr = (const char *)x + (size_t)(t % rows) * bytes;
+        const char *const dxr = (const char *)dx + (size_t)t * bytes;
+        char *const dyr = (char *)dy + (size_t)t * bytes;
+        if (dtype == HOP_F32)
+            tangent_row(HOP_F32, dim, xr, gain, rstd[t % rows], dxr, dyr);
+        else
+            tangent_row(HOP_BF16, dim, xr, gain, rstd[t % rows], dxr, dyr);
+    }
+    return HOP_OK;
+}

@@ -1,4 +1,4 @@
-/* y = silu(gate) * up and its gradients. */
+/* y = silu(gate) * up, its gradients and its tangents. */
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/simd.h"
 
@@ -54,6 +54,42 @@ hop_status hop_cpu_swiglu_backward(struct hop_backend *backend, enum hop_dtype d
             backward(HOP_F32, range, gate, up, dy, dgate, dup);
         else
             backward(HOP_BF16, range, gate, up, dy, dgate, dup);
+    }
+    return HOP_OK;
+}
+
+/* The slopes of the primal operands are found once for all tangents. */
+HOP_INLINE void tangent(enum hop_dtype dtype, struct hop_cpu_range range, int64_t count, int64_t n,
+                        const void *gate, const void *up, const void *dgate, const void *dup,
+                        void *dy)
+{
+    for (int64_t i = range.begin; i < range.end; i += HOP_LANES) {
+        const hop_v16 g = hop_v_load_upto(gate, dtype, i, range.end);
+        const hop_v16 u = hop_v_load_upto(up, dtype, i, range.end);
+        const hop_v16 s = hop_v_sigmoid(g);
+        const hop_v16 by_gate = u * s * (1.0f + g * (1.0f - s)), by_up = g * s;
+        for (int64_t c = 0; c < count; c++) {
+            const int64_t at = c * n + i, end = c * n + range.end;
+            const hop_v16 moved = by_gate * hop_v_load_upto(dgate, dtype, at, end) +
+                                  by_up * hop_v_load_upto(dup, dtype, at, end);
+            hop_v_store_upto(dy, dtype, at, moved, end);
+        }
+    }
+}
+
+hop_status hop_cpu_swiglu_tangent(struct hop_backend *backend, enum hop_dtype dtype, int32_t count,
+                                  int64_t n, const void *gate, const void *up, const void *dgate,
+                                  const void *dup, void *dy, struct hop_error *err)
+{
+    (void)err;
+    const int threads = hop_cpu_threads_for(backend, (4 + 3 * count) * n);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int share = 0; share < threads; share++) {
+        const struct hop_cpu_range range = hop_cpu_share(n, threads, share, 2 * HOP_LANES);
+        if (dtype == HOP_F32)
+            tangent(HOP_F32, range, count, n, gate, up, dgate, dup, dy);
+        else
+            tangent(HOP_BF16, range, count, n, gate, up, dgate, dup, dy);
     }
     return HOP_OK;
 }

@@ -144,3 +144,75 @@ done:
     free(sum_q);
     return status;
 }
+
+/* The operands of one tangent. */
+struct moved {
+    const void *dq, *dk, *dv;
+    void *dout;
+};
+
+/* P_j = exp(S_j - lse), S_j = scale q.k_j; dS_j = scale (dq.k_j + q.dk_j), m = sum P_j dS_j;
+ * dout = sum P_j ((dS_j - m) v_j + dv_j). `at` is the query of the primal call, `to` of the
+ * tangent. */
+static void tangent_query(enum hop_dtype dtype, const struct hop_attention *shape, struct place at,
+                          const void *q, const void *k, const void *v, const float *lse,
+                          const struct moved *d, struct place to, double *p, double *ds)
+{
+    const int32_t n = shape->head_dim;
+    const double scale = (double)shape->scale;
+    double mean = 0.0;
+    for (int64_t j = 0; j < at.keys; j++) {
+        const int64_t step = j * shape->kv_stride;
+        p[j] = exp(scale * dot(dtype, n, q, at.q, k, at.kv + step) - (double)lse[at.lse]);
+        ds[j] = scale * (dot(dtype, n, d->dq, to.q, k, at.kv + step) +
+                         dot(dtype, n, q, at.q, d->dk, to.kv + step));
+        mean += p[j] * ds[j];
+    }
+    for (int64_t c = 0; c < n; c++) {
+        double sum = 0.0;
+        for (int64_t j = 0; j < at.keys; j++) {
+            const int64_t step = j * shape->kv_stride + c;
+            sum += p[j] * ((ds[j] - mean) * LOAD(v, at.kv + step) + LOAD(d->dv, to.kv + step));
+        }
+        STORE(d->dout, to.out + c, sum);
+    }
+}
+
+/* The same place in tangent c. */
+static struct place moved_place(const struct hop_attention *shape, struct place at, int64_t c)
+{
+    const int64_t rows = shape->q_offset[shape->sequences];
+    at.q += c * rows * shape->q_stride;
+    at.kv += c * shape->kv_offset[shape->sequences] * shape->kv_stride;
+    at.out += c * rows * shape->heads * shape->head_dim;
+    return at;
+}
+
+hop_status hop_reference_attention_tangent(struct hop_backend *backend, enum hop_dtype dtype,
+                                           const struct hop_attention *shape, int32_t count,
+                                           const void *q, const void *k, const void *v,
+                                           const void *out, const float *lse, const void *dq,
+                                           const void *dk, const void *dv, void *dout,
+                                           struct hop_error *err)
+{
+    (void)backend;
+    (void)out;
+    hop_status status = HOP_OK;
+    const struct moved moved = {.dq = dq, .dk = dk, .dv = dv, .dout = dout};
+    const size_t keys = (size_t)longest(shape->kv_offset, shape->sequences);
+    double *p = NULL, *ds = NULL;
+    HOP_TRY_DONE(hop_calloc(&p, keys, sizeof *p, err));
+    HOP_TRY_DONE(hop_calloc(&ds, keys, sizeof *ds, err));
+    for (int32_t c = 0; c < count; c++)
+        for (int32_t s = 0; s < shape->sequences; s++)
+            for (int32_t i = 0; i < shape->q_offset[s + 1] - shape->q_offset[s]; i++)
+                for (int32_t h = 0; h < shape->heads; h++) {
+                    const struct place at = locate(shape, s, i, h);
+                    tangent_query(dtype, shape, at, q, k, v, lse, &moved, moved_place(shape, at, c),
+                                  p, ds);
+                }
+done:
+    free(ds);
+    free(p);
+    return status;
+}

@@ -92,4 +92,10 @@ const struct hop_ops hop_reference_ops = {
     .gather_backward = hop_reference_gather_backward,
     .loss_forward = hop_reference_loss_forward,
     .loss_backward = hop_reference_loss_backward,
+    .adapter_gradient = hop_reference_adapter_gradient,
+    .rmsnorm_tangent = hop_reference_rmsnorm_tangent,
+    .project_tangent = hop_reference_project_tangent,
+    .attention_tangent = hop_reference_attention_tangent,
+    .swiglu_tangent = hop_reference_swiglu_tangent,
+    .loss_tangent = hop_reference_loss_tangent,
 };

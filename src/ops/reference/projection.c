@@ -9,11 +9,21 @@
 #define LOAD(p, i)     hop_reference_load((p), dtype, (i))
 #define STORE(p, i, v) hop_reference_store((p), dtype, (i), (v))
 
+int64_t hop_reference_group(int32_t groups, const int32_t *offset, int64_t rows, int64_t row)
+{
+    if (!offset)
+        return row / (rows / groups);
+    int64_t group = 0;
+    while (row >= offset[group + 1])
+        group++;
+    return group;
+}
+
 /* u = x_row A^T with the adapter pair of the row's group. */
 static void adapter_down(enum hop_dtype dtype, const struct hop_lora *lora, int64_t rows,
                          int64_t in, int64_t row, const void *x, float *u)
 {
-    const int64_t group = row / (rows / lora->groups);
+    const int64_t group = hop_reference_group(lora->groups, lora->offset, rows, row);
     const float *const a = lora->a + group * lora->rank * in;
     for (int64_t r = 0; r < lora->rank; r++) {
         double sum = 0.0;
@@ -27,7 +37,7 @@ static void adapter_down(enum hop_dtype dtype, const struct hop_lora *lora, int6
 static double adapter_up(const struct hop_lora *lora, int64_t rows, int64_t out, int64_t row,
                          int64_t o, const float *u)
 {
-    const int64_t group = row / (rows / lora->groups);
+    const int64_t group = hop_reference_group(lora->groups, lora->offset, rows, row);
     const float *const b = lora->b + (group * out + o) * lora->rank;
     double sum = 0.0;
     for (int64_t r = 0; r < lora->rank; r++)
@@ -109,6 +119,31 @@ static void adapter_gradients(enum hop_dtype dtype, int64_t rows, const void *x,
         }
 }
 
+/* Also leaves *t (rows, rank) = dy B, for the gradient of the input; the caller frees it. */
+static hop_status adapter_backward(enum hop_dtype dtype, int64_t rows, const void *x,
+                                   const struct hop_projection *p, double **t,
+                                   struct hop_error *err)
+{
+    HOP_TRY(hop_calloc(t, (size_t)(rows * p->lora->rank), sizeof **t, err));
+    adapter_gradient_up(dtype, rows, p, *t);
+    adapter_gradients(dtype, rows, x, p, *t);
+    return HOP_OK;
+}
+
+hop_status hop_reference_adapter_gradient(struct hop_backend *backend, enum hop_dtype dtype,
+                                          int64_t rows, const void *x,
+                                          const struct hop_projection *projection,
+                                          struct hop_error *err)
+{
+    (void)backend;
+    double *t = NULL;
+    if (!projection->lora)
+        return HOP_OK;
+    HOP_TRY(adapter_backward(dtype, rows, x, projection, &t, err));
+    free(t);
+    return HOP_OK;
+}
+
 /* sum (rows, in) += dy W + scale t A */
 static void input_gradient(enum hop_dtype dtype, int64_t rows, const struct hop_projection *p,
                            const double *t, double *sum)
@@ -144,9 +179,7 @@ hop_status hop_reference_project_backward(struct hop_backend *backend, enum hop_
         if (p->lora) {
             free(t);
             t = NULL;
-            HOP_TRY_DONE(hop_calloc(&t, (size_t)(rows * p->lora->rank), sizeof *t, err));
-            adapter_gradient_up(dtype, rows, p, t);
-            adapter_gradients(dtype, rows, x, p, t);
+            HOP_TRY_DONE(adapter_backward(dtype, rows, x, p, &t, err));
         }
         if (dx)
             input_gradient(dtype, rows, p, t, sum);

@@ -41,6 +41,9 @@ static inline void hop_reference_store(void *to, enum hop_dtype dtype, int64_t i
         ((uint16_t *)to)[i] = hop_bf16_from_f32((float)value);
 }
 
+/* Which of `groups` runs of `rows` rows a row belongs to; offset NULL: equal runs. */
+int64_t hop_reference_group(int32_t groups, const int32_t *offset, int64_t rows, int64_t row);
+
 hop_status hop_reference_embed_forward(struct hop_backend *backend, enum hop_dtype dtype,
                                        const struct hop_weight *table, int32_t tokens,
                                        const int32_t *ids, void *y, struct hop_error *err);
@@ -106,5 +109,33 @@ hop_status hop_reference_loss_backward(struct hop_backend *backend, enum hop_dty
                                        int32_t labels, const int32_t *row, const int32_t *id,
                                        float scale, float *logprob, void *dx,
                                        struct hop_error *err);
+
+hop_status hop_reference_adapter_gradient(struct hop_backend *backend, enum hop_dtype dtype,
+                                          int64_t rows, const void *x,
+                                          const struct hop_projection *projection,
+                                          struct hop_error *err);
+hop_status hop_reference_rmsnorm_tangent(struct hop_backend *backend, enum hop_dtype dtype,
+                                         int32_t count, int64_t rows, int64_t dim, const void *x,
+                                         const float *gain, const float *rstd, const void *dx,
+                                         void *dy, struct hop_error *err);
+hop_status hop_reference_project_tangent(struct hop_backend *backend, enum hop_dtype dtype,
+                                         int32_t count, int64_t rows, const void *x, const void *dx,
+                                         const struct hop_projection_tangent *projections, int n,
+                                         const void *residual, struct hop_error *err);
+hop_status hop_reference_attention_tangent(struct hop_backend *backend, enum hop_dtype dtype,
+                                           const struct hop_attention *shape, int32_t count,
+                                           const void *q, const void *k, const void *v,
+                                           const void *out, const float *lse, const void *dq,
+                                           const void *dk, const void *dv, void *dout,
+                                           struct hop_error *err);
+hop_status hop_reference_swiglu_tangent(struct hop_backend *backend, enum hop_dtype dtype,
+                                        int32_t count, int64_t n, const void *gate, const void *up,
+                                        const void *dgate, const void *dup, void *dy,
+                                        struct hop_error *err);
+hop_status hop_reference_loss_tangent(struct hop_backend *backend, enum hop_dtype dtype,
+                                      int32_t count, int64_t rows, const void *x, const void *dx,
+                                      const struct hop_weight *head, int32_t labels,
+                                      const int32_t *row, const int32_t *id, float *dlogprob,
+                                      struct hop_error *err);
 
 #endif
