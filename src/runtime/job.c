@@ -456,12 +456,8 @@ static hop_status check_estimator(struct hop_job *job, const char *where, struct
 /* Keys whose parts are being built. */
 static hop_status check_built(const struct hop_job *job, const char *where, struct hop_error *err)
 {
-    if (job->zo.estimator != HOP_DIFFERENCE || job->zo.directions != HOP_SHARED ||
-        job->zo.distribution != HOP_GAUSSIAN || job->zo.exit_probes > 0 || job->lora.core > 0)
-        return hop_fail(err, HOP_UNSUPPORTED,
-                        "%s: zo: only estimator difference, directions shared, distribution "
-                        "gaussian, early_exit 0 or auto and no cores are supported",
-                        where);
+    if (job->lora.core > 0)
+        return hop_fail(err, HOP_UNSUPPORTED, "%s: lora.core: cores are not supported", where);
     return HOP_OK;
 }
 
