@@ -86,9 +86,37 @@ static int32_t smaller(int64_t a, int64_t b)
 /* No task runs more probes at once than there are. */
 static int32_t probe_batch(const struct hop_job *job)
 {
-    if (job->zo.probes == HOP_PROBES_AUTO)
+    const int32_t probes = job->zo.probes, exit_probes = job->zo.exit_probes;
+    if (probes == HOP_PROBES_AUTO || exit_probes == HOP_PROBES_AUTO)
         return (int32_t)job->zo.probe_batch;
-    return smaller(job->zo.probe_batch, job->zo.probes);
+    return smaller(job->zo.probe_batch, probes > exit_probes ? probes : exit_probes);
+}
+
+static enum hop_front_work front_work(const struct hop_job *job)
+{
+    switch (job->zo.estimator) {
+    case HOP_BOUNDARY:
+        return HOP_FRONT_TANGENTS;
+    case HOP_FEEDBACK:
+        return HOP_FRONT_FEEDBACK;
+    case HOP_ESTIMATORS:
+        return HOP_FRONT_NOTHING;
+    default:
+        return HOP_FRONT_PROBES;
+    }
+}
+
+static void fill_front(const struct hop_job *job, struct hop_workload *workload)
+{
+    workload->front = front_work(job);
+    workload->passes = job->zo.estimator == HOP_CENTRAL ? 2 : 1;
+    workload->per_sample = job->zo.directions == HOP_PER_SAMPLE;
+    workload->core = (int32_t)job->lora.core;
+    if (job->lora.core_blocks != HOP_CORE_ALL)
+        return;
+    workload->lora.core = workload->core;
+    workload->lora.core_lo = 0;
+    workload->lora.core_hi = workload->core ? workload->model.blocks : 0;
 }
 
 hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config *model,
@@ -110,6 +138,7 @@ hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config
         workload.cache_sequences = hop_job_answer_batches(job) * rows;
     }
     HOP_TRY(hop_job_adapters(job, model, &workload.lora, err));
+    fill_front(job, &workload);
     HOP_TRY(find_dtype(job, model, weights, &workload.dtype, err));
     return hop_cost_from_model(&workload, &job->cluster, out, err);
 }
@@ -132,16 +161,22 @@ static hop_status fill_request(const struct hop_job *job, struct hop_problem *pr
         HOP_TRY(hop_fixed_blocks_parse(job->plan.blocks, "job", &problem->cost,
                                        problem->fixed_blocks, err));
     }
-    problem->request =
-        (struct hop_plan_request){.cost = &problem->cost,
-                                  .micro_batches = hop_job_micro_batches(job),
-                                  .probes = job->zo.probes,
-                                  .probe_batch = probe_batch(job),
-                                  .fixed_blocks = problem->fixed_blocks,
-                                  .devices = device_use(job),
-                                  .objective = (enum hop_objective)job->plan.objective,
-                                  .zo_lo = job->zo.lo,
-                                  .zo_hi = job->zo.hi};
+    const bool untrained = job->zo.estimator == HOP_ESTIMATORS;
+    problem->request = (struct hop_plan_request){
+        .cost = &problem->cost,
+        .micro_batches = hop_job_micro_batches(job),
+        .probes = job->zo.probes,
+        .probe_batch = probe_batch(job),
+        .exit_probes = job->zo.exit_probes,
+        .estimator = untrained ? HOP_DIFFERENCE : (enum hop_estimator)job->zo.estimator,
+        .directions = (enum hop_directions)job->zo.directions,
+        .exit_base = (enum hop_exit_base)job->zo.exit_base,
+        .untrained = untrained,
+        .fixed_blocks = problem->fixed_blocks,
+        .devices = device_use(job),
+        .objective = (enum hop_objective)job->plan.objective,
+        .zo_lo = job->zo.lo,
+        .zo_hi = job->zo.hi};
     return HOP_OK;
 }
 

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "schedule/bound.h"
+#include "schedule/estimator.h"
 
 double hop_head_seconds(const struct hop_plan *plan, const struct hop_cost_table *cost)
 {
@@ -27,6 +28,6 @@ double hop_tail_seconds(const struct hop_plan *plan, const struct hop_cost_table
         else
             slowest = fmax(slowest, forward);
     }
-    const double passes = (1.0 + plan->probes) * plan->micro_batches;
+    const double passes = (1.0 + hop_plan_passes(plan) * plan->probes) * plan->micro_batches;
     return slowest > 0 ? sum + (passes - 1) * slowest : sum;
 }

@@ -4,7 +4,25 @@
 #include <stdio.h>
 
 #include "base/memory.h"
+#include "schedule/estimator.h"
 #include "schedule/greedy.h"
+
+static hop_status check_exit_probes(const struct hop_plan_request *request, struct hop_error *err)
+{
+    const int32_t probes = request->exit_probes;
+    if (probes < 0 && probes != HOP_PROBES_AUTO)
+        return hop_fail(err, HOP_INPUT, "plan: %d exit probes; 0 or more are possible", probes);
+    if (probes > 0 && !request->untrained && !hop_estimator_has_exit(request->estimator))
+        return hop_fail(err, HOP_INPUT,
+                        "plan: %d exit probes, but the estimator %s knows no early exit; use auto "
+                        "or 0, or the estimator difference or central",
+                        probes, hop_estimator_names[request->estimator]);
+    if (probes > INT32_MAX / request->micro_batches)
+        return hop_fail(err, HOP_INPUT,
+                        "plan: %d exit probes of each of %d micro-batches are too many", probes,
+                        request->micro_batches);
+    return HOP_OK;
+}
 
 hop_status hop_plan_request_check(const struct hop_plan_request *request, struct hop_error *err)
 {
@@ -18,6 +36,7 @@ hop_status hop_plan_request_check(const struct hop_plan_request *request, struct
                         request->micro_batches);
     if (request->probes < 0 && request->probes != HOP_PROBES_AUTO)
         return hop_fail(err, HOP_INPUT, "plan: %d probes; 0 or more are possible", request->probes);
+    HOP_TRY(check_exit_probes(request, err));
     if (request->probe_batch < 0)
         return hop_fail(err, HOP_INPUT, "plan: %d probes at once; 1 or more, or 0 for all",
                         request->probe_batch);
@@ -35,7 +54,10 @@ hop_status hop_plan_begin(const struct hop_plan_request *request, const char *st
                             .micro_batches = request->micro_batches,
                             .probes = request->probes,
                             .probe_batch = request->probe_batch,
-                            .exit_probes = request->exit_probes,
+                            .exit_probes = request->exit_probes > 0 ? request->exit_probes : 0,
+                            .estimator = request->estimator,
+                            .directions = request->directions,
+                            .exit_base = request->exit_base,
                             .micro_batch_samples = (int32_t)request->cost->micro_batch_samples,
                             .formula_seconds = NAN,
                             .simulated_seconds = NAN,
@@ -70,6 +92,11 @@ hop_status hop_plan_time(struct hop_plan *plan, const struct hop_cost_table *cos
     plan->simulated_seconds = hop_greedy_makespan(greedy, plan, INFINITY);
     hop_greedy_free(greedy);
     return HOP_OK;
+}
+
+bool hop_request_needs_probes(const struct hop_plan_request *request)
+{
+    return !request->untrained && request->estimator != HOP_FEEDBACK;
 }
 
 hop_status hop_plan_untrained(const char *device, struct hop_error *err)

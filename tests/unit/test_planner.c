@@ -55,7 +55,8 @@ static void assert_sound(const struct hop_plan *plan, const struct hop_cost_tabl
         const struct hop_part *const part = &plan->parts[p];
         assert_true(part->memory_bytes <= part->memory_limit);
         assert_true(part->memory_limit == cost->devices[part->device].memory);
-        assert_true(part->memory_bytes == hop_price_part_memory(cost, part, part->in_flight));
+        assert_true(part->memory_bytes ==
+                    hop_price_memory(cost, plan, p, part->in_flight, part->pending));
     }
 }
 
@@ -97,8 +98,8 @@ static void compare(const char *name, enum hop_gradient front,
     hop_plan_free(&plan);
 }
 
-static void compare_many(const char *name, enum hop_gradient front, enum hop_objective objective,
-                         int count, uint64_t state)
+static void compare_many(const char *name, enum hop_gradient front,
+                         const struct hop_plan_request *estimator, int count, uint64_t state)
 {
     int32_t infeasible = 0, left_out = 0;
     for (int n = 0; n < count; n++) {
@@ -109,14 +110,14 @@ static void compare_many(const char *name, enum hop_gradient front, enum hop_obj
                                              .tight = n % 3 == 0,
                                              .equal_blocks = n % 5 == 0};
         struct hop_cost_table cost = support_cluster(&kind, &state);
-        const struct hop_plan_request request = {
-            .cost = &cost,
-            .micro_batches = support_between(&state, 1, 5),
-            .probes = support_between(&state, 1, 4),
-            .probe_batch = support_between(&state, 0, 2),
-            .devices = (enum hop_device_use)support_between(&state, 0, 2),
-            .bp_only = support_between(&state, 0, 9) == 0,
-            .objective = objective};
+        struct hop_plan_request request = *estimator;
+        support_estimator_costs(&cost);
+        request.cost = &cost;
+        request.micro_batches = support_between(&state, 1, 5);
+        request.probes = support_between(&state, 1, 4);
+        request.probe_batch = support_between(&state, 0, 2);
+        request.devices = (enum hop_device_use)support_between(&state, 0, 2);
+        request.bp_only = support_between(&state, 0, 9) == 0;
         compare(name, front, &request, &infeasible, &left_out);
         hop_cost_free(&cost);
     }
@@ -128,20 +129,46 @@ static void compare_many(const char *name, enum hop_gradient front, enum hop_obj
 static void formula_plans_are_the_best(void **state)
 {
     (void)state;
-    compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, HOP_OBJECTIVE_FORMULA, 1500, 11);
+    const struct hop_plan_request formula = {.objective = HOP_OBJECTIVE_FORMULA};
+    compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, &formula, 1500, 11);
 }
 
 static void simulated_plans_are_the_best(void **state)
 {
     (void)state;
-    compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, HOP_OBJECTIVE_SIMULATED, 700, 12);
+    const struct hop_plan_request difference = {0};
+    compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, &difference, 700, 12);
+}
+
+static void plans_of_estimators_are_the_best(void **state)
+{
+    (void)state;
+    const struct hop_plan_request requests[] = {
+        {.estimator = HOP_CENTRAL},
+        {.estimator = HOP_BOUNDARY},
+        {.estimator = HOP_BOUNDARY, .directions = HOP_PER_SAMPLE},
+        {.estimator = HOP_FEEDBACK},
+        {.exit_probes = 1},
+        {.exit_probes = 3, .exit_base = HOP_EXIT_FULL_MODEL},
+        {.estimator = HOP_CENTRAL, .exit_probes = 2},
+    };
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        struct hop_plan_request request = requests[i];
+        compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, &request, 300, 61 + i);
+        request.objective = HOP_OBJECTIVE_FORMULA;
+        compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, &request, 300, 71 + i);
+    }
 }
 
 static void frozen_plans_are_the_best(void **state)
 {
     (void)state;
-    compare_many("frozen", HOP_GRADIENT_NONE, HOP_OBJECTIVE_SIMULATED, 250, 13);
-    compare_many("frozen", HOP_GRADIENT_NONE, HOP_OBJECTIVE_FORMULA, 250, 14);
+    const struct hop_plan_request simulated = {.estimator = HOP_BOUNDARY};
+    const struct hop_plan_request formula = {.objective = HOP_OBJECTIVE_FORMULA};
+    const struct hop_plan_request untrained = {.untrained = true, .exit_probes = 2};
+    compare_many("frozen", HOP_GRADIENT_NONE, &simulated, 250, 13);
+    compare_many("frozen", HOP_GRADIENT_NONE, &formula, 250, 14);
+    compare_many("hybridop", HOP_GRADIENT_NONE, &untrained, 250, 15);
 }
 
 /* 2 BP-free devices with forward 2, or 3 where they must run backward too, and 2 BP-capable ones
@@ -264,11 +291,9 @@ static void assert_equal_plans(const struct hop_plan *a, const struct hop_plan *
 }
 
 /* Too large for brute force: no random plan is better, or faster than what was proved. */
-static void large_plans_beat_random_ones(void **state)
+static void beat_random_lines(const struct hop_plan_request *estimator, uint64_t random)
 {
     enum { CLUSTERS = 12, LINES = 300 };
-    (void)state;
-    uint64_t random = 21;
     int planned = 0;
     for (int n = 0; n < CLUSTERS; n++) {
         const struct support_cluster kind = {.blocks = 32,
@@ -277,11 +302,13 @@ static void large_plans_beat_random_ones(void **state)
                                              .tight = n % 3 == 0,
                                              .equal_blocks = n % 4 < 2};
         struct hop_cost_table cost = support_cluster(&kind, &random);
-        const struct hop_plan_request request = {.cost = &cost,
-                                                 .micro_batches = 8,
-                                                 .probes = support_between(&random, 1, 6),
-                                                 .probe_batch = support_between(&random, 0, 2),
-                                                 .devices = HOP_DEVICES_ALL};
+        struct hop_plan_request request = *estimator;
+        support_estimator_costs(&cost);
+        request.cost = &cost;
+        request.micro_batches = 8;
+        request.probes = support_between(&random, 1, 6);
+        request.probe_batch = support_between(&random, 0, 2);
+        request.devices = HOP_DEVICES_ALL;
         struct hop_plan plan, again, line;
         struct hop_error err = {0};
         if (plan_by("hybridop", &request, &plan, &err) != HOP_OK) {
@@ -310,6 +337,19 @@ static void large_plans_beat_random_ones(void **state)
     assert_true(planned >= CLUSTERS / 2);
 }
 
+static const struct hop_plan_request estimators[] = {
+    {.estimator = HOP_DIFFERENCE}, {.estimator = HOP_CENTRAL}, {.estimator = HOP_BOUNDARY},
+    {.estimator = HOP_FEEDBACK},   {.exit_probes = 2},
+};
+enum { ESTIMATORS = sizeof estimators / sizeof *estimators };
+
+static void large_plans_beat_random_ones(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < ESTIMATORS; i++)
+        beat_random_lines(&estimators[i], 21 + i);
+}
+
 static int32_t type_of(const struct hop_pipeline *pipeline, int32_t device)
 {
     for (int32_t t = 0; t < pipeline->type_count; t++)
@@ -336,11 +376,9 @@ static double assert_bounded(const struct hop_line_bound *bound, const struct ho
     return known;
 }
 
-static void bounds_hold_at_every_stage(void **state)
+static void check_bounds(const struct hop_plan_request *estimator, uint64_t random)
 {
     enum { CLUSTERS = 300, LINES = 20 };
-    (void)state;
-    uint64_t random = 51;
     double quality = 0;
     int lines = 0;
     for (int n = 0; n < CLUSTERS; n++) {
@@ -350,10 +388,12 @@ static void bounds_hold_at_every_stage(void **state)
                                              .tight = n % 3 == 0,
                                              .equal_blocks = n % 4 < 2};
         struct hop_cost_table cost = support_cluster(&kind, &random);
-        const struct hop_plan_request request = {.cost = &cost,
-                                                 .micro_batches = support_between(&random, 1, 12),
-                                                 .probes = support_between(&random, 1, 6),
-                                                 .probe_batch = support_between(&random, 0, 3)};
+        struct hop_plan_request request = *estimator;
+        support_estimator_costs(&cost);
+        request.cost = &cost;
+        request.micro_batches = support_between(&random, 1, 12);
+        request.probes = support_between(&random, 1, 6);
+        request.probe_batch = support_between(&random, 0, 3);
         struct hop_pipeline pipeline;
         struct hop_order order;
         struct hop_line_bound bound;
@@ -379,9 +419,17 @@ static void bounds_hold_at_every_stage(void **state)
         hop_pipeline_free(&pipeline);
         hop_cost_free(&cost);
     }
-    print_message("%d lines take %.3f of their bound's seconds on average\n", lines,
+    print_message("%s, %d exit probes: %d lines take %.3f of their bound's seconds on average\n",
+                  hop_estimator_names[estimator->estimator], estimator->exit_probes, lines,
                   lines / quality);
     assert_true(lines > CLUSTERS * LINES / 2);
+}
+
+static void bounds_hold_at_every_stage(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < ESTIMATORS; i++)
+        check_bounds(&estimators[i], 51 + i);
 }
 
 /* Too many different devices for all their orders: fastest first, and nothing is proved. */
@@ -602,8 +650,9 @@ static void predictions_agree_with_planners(void **state)
         assert_true(plan.simulated_seconds == simulated && simulation.makespan == simulated);
         assert_true(plan.formula_seconds == formula ||
                     (isnan(formula) && isnan(plan.formula_seconds)));
-        assert_true(plan.parts[0].memory_bytes ==
-                    hop_price_part_memory(&cost, &plan.parts[0], plan.parts[0].in_flight));
+        assert_true(plan.parts[0].memory_bytes == hop_price_memory(&cost, &plan, 0,
+                                                                   plan.parts[0].in_flight,
+                                                                   plan.parts[0].pending));
         hop_simulation_free(&simulation);
         plan.blocks++;
         assert_int_equal(hop_plan_predict(&plan, &cost, NULL, &simulation, &err), HOP_INPUT);
@@ -618,6 +667,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formula_plans_are_the_best),
         cmocka_unit_test(simulated_plans_are_the_best),
+        cmocka_unit_test(plans_of_estimators_are_the_best),
         cmocka_unit_test(frozen_plans_are_the_best),
         cmocka_unit_test(worked_example_is_reproduced),
         cmocka_unit_test(worked_example_of_gpipe),
