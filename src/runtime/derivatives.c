@@ -57,7 +57,7 @@ static hop_status add_rounding_floor(const struct hop_coordinator *c, json_t *li
     HOP_TRY(hop_calloc(&pair, 2 * n, sizeof *pair, err));
     pick_probe(c, reduced->losses, reduced->probes.derivative, stride, 0, pair);
     pick_probe(c, reduced->losses, reduced->probes.derivative, stride, stride - 1, pair + n);
-    const double floor = hop_zo_floor(pair, pair + n, n, hop_plan_passes(&c->plan), HOP_ZO_TAU);
+    const double floor = hop_zo_floor(pair, pair + n, n, hop_plan_passes(&c->plan));
     free(pair);
     json_object_set_new(line, "zo_g_floor", json_real(floor));
     warn_of_floor(floor, rms);

@@ -66,12 +66,12 @@ static struct hop_probe probe_of(const struct hop_executor *executor, enum hop_t
 {
     const int32_t probes = executor->plan->probes;
     const float epsilon = executor->config.epsilon;
+    const double tau = hop_zo_tau(hop_plan_passes(executor->plan));
     if (kind == HOP_EXIT_PROBE)
         return (struct hop_probe){.direction = (uint16_t)(probes + q), .epsilon = epsilon};
     if (q < probes)
         return (struct hop_probe){.direction = (uint16_t)q, .epsilon = epsilon};
-    return (struct hop_probe){.direction = 0,
-                              .epsilon = (float)((double)epsilon * (1 + HOP_ZO_TAU))};
+    return (struct hop_probe){.direction = 0, .epsilon = (float)((double)epsilon * (1 + tau))};
 }
 
 /* Two-sided probes are two passes: forth, then back. Returns how many passes there are. */

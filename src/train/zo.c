@@ -85,13 +85,17 @@ struct hop_zo_spread hop_zo_spread(const double *g, size_t count)
     return spread;
 }
 
-double hop_zo_floor(const double *first, const double *repeated, size_t count, int passes,
-                    double tau)
+double hop_zo_tau(int passes)
+{
+    return passes == 2 ? 1.0 / 4 : 1.0 / 64;
+}
+
+double hop_zo_floor(const double *first, const double *repeated, size_t count, int passes)
 {
     double squares = 0;
     for (size_t b = 0; b < count; b++)
         squares += (repeated[b] - first[b]) * (repeated[b] - first[b]);
     if (count == 0)
         return 0;
-    return (1 + tau) * sqrt(squares / (double)count) / (passes == 2 ? 2 : sqrt(2));
+    return (1 + hop_zo_tau(passes)) * sqrt(squares / (double)count) / (passes == 2 ? 2 : sqrt(2));
 }

@@ -44,11 +44,11 @@ double hop_zo_inner(const void *a, const void *b, size_t n, enum hop_dtype dtype
  * left is about r' - r_0, whose root mean square is sqrt(2) sigma for independent errors of
  * deviation sigma. This returns sigma / epsilon, the share that one loss has in the rounding of a
  * derivative: measured |g| should be far above it. In a two-sided difference there are two errors
- * more, f'' cancels as well, and the share of one loss is sigma / (2 epsilon).
+ * more, f'' cancels as well, and the share of one loss is sigma / (2 epsilon); so tau may be larger
+ * there, and the two errors are less alike.
  *
  * first, repeated (count): g and g' of direction 0. passes: 1 or 2. 0 for count 0. */
-double hop_zo_floor(const double *first, const double *repeated, size_t count, int passes,
-                    double tau);
-#define HOP_ZO_TAU (1.0 / 64)
+double hop_zo_floor(const double *first, const double *repeated, size_t count, int passes);
+double hop_zo_tau(int passes);
 
 #endif

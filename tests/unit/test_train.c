@@ -219,13 +219,13 @@ static void test_zo_floor(void **state)
             for (size_t b = 0; b < N; b++) {
                 curve.slope = 3 * (double)(b % 7) - 9;
                 first[b] = derivative_at(&curve, passes, epsilon);
-                repeated[b] = derivative_at(&curve, passes, epsilon * (1 + HOP_ZO_TAU));
+                repeated[b] = derivative_at(&curve, passes, epsilon * (1 + hop_zo_tau(passes)));
             }
-            const double floor = hop_zo_floor(first, repeated, N, passes, HOP_ZO_TAU);
+            const double floor = hop_zo_floor(first, repeated, N, passes);
             const double expected = noisy ? sigma / (passes * epsilon) : 0;
             assert_close(floor, expected, noisy ? 1e-4 : 2e-4);
         }
-    assert_close(hop_zo_floor(first, repeated, 0, 1, HOP_ZO_TAU), 0, 0);
+    assert_close(hop_zo_floor(first, repeated, 0, 1), 0, 0);
 }
 
 /* Numbers of all lengths around those of a vector, against a plain sum of what they stand for. */
