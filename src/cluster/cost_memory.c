@@ -22,13 +22,16 @@ struct term {
 
 struct hop_lora_config hop__cost_lora(const struct hop_workload *workload, bool bp)
 {
-    struct hop_lora_config lora = hop_lora_widened(&workload->lora);
-    if (bp || !workload->core)
-        return lora;
-    lora.core = workload->core;
-    lora.core_lo = 0;
-    lora.core_hi = workload->model.blocks;
-    return lora;
+    const struct hop_lora_config *const lora = &workload->lora;
+    const bool everywhere = lora->core_hi > lora->core_lo;
+    struct hop_lora_config plain = *lora;
+    plain.core = plain.core_lo = plain.core_hi = 0;
+    plain = hop_lora_widened(&plain);
+    if (lora->core == 0 || (bp && !everywhere))
+        return plain;
+    plain.core = lora->core;
+    plain.core_hi = workload->model.blocks;
+    return plain;
 }
 
 static struct role role_of(const struct hop_workload *w, bool bp, bool has_bp_free)
@@ -102,7 +105,7 @@ static struct term minus(struct term a, struct term b)
 static double moment_bytes(const struct hop_workload *w, const struct role *role)
 {
     const struct hop_lora_config lora = hop__cost_lora(w, role->bp);
-    return 2 * sizeof(float) * (double)hop_lora_block_parameters(&w->model, &lora);
+    return 2 * sizeof(float) * (double)hop_lora_parameters(&w->model, &lora, 0, 1);
 }
 
 /* Message buffers towards one neighbour: hidden states one way, their gradients the other where the

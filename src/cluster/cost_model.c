@@ -30,27 +30,18 @@ static double attention_operations(const struct hop_workload *w)
     return 2 * token_count(w) * w->tokens * features;
 }
 
+/* All blocks are alike in what hop__cost_lora() says. */
 static double parameter_count(const struct hop_workload *w, bool bp)
 {
     const struct hop_lora_config lora = hop__cost_lora(w, bp);
-    return (double)hop_lora_block_parameters(&w->model, &lora);
+    return (double)hop_lora_parameters(&w->model, &lora, 0, 1);
 }
 
-/* A core has its fixed factors beside it. */
-static double core_factors(const struct hop_workload *w, const struct hop_lora_config *lora)
-{
-    double elements = 0;
-    for (enum hop_target target = 0; lora->core && target < HOP_TARGETS; target++)
-        if (lora->targets[target])
-            elements +=
-                (double)(hop_target_in(&w->model, target) + hop_target_out(&w->model, target));
-    return lora->core * elements;
-}
-
+/* A core is merged into the second of its factors before it is used. */
 static double lora_operations(const struct hop_workload *w, bool bp)
 {
     const struct hop_lora_config lora = hop__cost_lora(w, bp);
-    return 2 * token_count(w) * (parameter_count(w, bp) + core_factors(w, &lora));
+    return 2 * token_count(w) * (double)hop_lora_plain_parameters(&w->model, &lora, 0, 1);
 }
 
 static double block_operations(const struct hop_workload *w, bool bp)
@@ -67,17 +58,16 @@ double hop_block_operations(const struct hop_workload *workload)
 static const enum hop_target into_stream[] = {HOP_O_PROJ, HOP_DOWN_PROJ};
 enum { INTO_STREAM = sizeof into_stream / sizeof *into_stream };
 
-/* dB = delta u^T, v = B^T delta and dA = v x^T; of a core dR = v u^T in place of dA and dB. */
+/* dB = delta u^T, and with v = B^T delta, dA = v x^T; a core follows from dB. */
 double hop_feedback_operations(const struct hop_workload *workload)
 {
     const struct hop_lora_config lora = hop__cost_lora(workload, false);
     double elements = 0;
     for (int i = 0; i < INTO_STREAM; i++) {
-        const enum hop_target target = into_stream[i];
-        const double rank = hop_lora_largest_rank(&lora, target);
-        const double in = (double)hop_target_in(&workload->model, target);
-        const double out = (double)hop_target_out(&workload->model, target);
-        elements += lora.core && rank ? rank * (out + rank) : rank * (2 * out + in);
+        const double rank = hop_lora_rank(&lora, 0, into_stream[i]);
+        const double in = (double)hop_target_in(&workload->model, into_stream[i]);
+        const double out = (double)hop_target_out(&workload->model, into_stream[i]);
+        elements += rank * (lora.core > 0 ? out : 2 * out + in);
     }
     return 2 * token_count(workload) * elements;
 }
@@ -155,19 +145,27 @@ static void price_head(const struct hop_workload *w, const struct hop_device *de
         out->backward[last] += slower(head) * (device->bp ? 1 : device->backward_ratio);
 }
 
-/* delta and the inputs of the projections are read once. */
+/* delta and the inputs of the projections are read, those of down_proj made again from gate and up.
+ */
+static double feedback_bytes(const struct hop_workload *w)
+{
+    enum { AGAIN = 3 };
+    const struct hop_lora_config lora = hop__cost_lora(w, false);
+    double elements = 0;
+    for (int i = 0; i < INTO_STREAM; i++) {
+        const double in = (double)hop_target_in(&w->model, into_stream[i]);
+        const double reads = into_stream[i] == HOP_DOWN_PROJ ? 1 + AGAIN : 1;
+        if (hop_lora_rank(&lora, 0, into_stream[i]) > 0)
+            elements += reads * in + (double)w->model.hidden;
+    }
+    return token_count(w) * elements * (double)hop_dtype_size(w->dtype);
+}
+
 static void price_feedback(const struct hop_workload *w, const struct hop_device *device,
                            struct hop_cost_device *out)
 {
-    const struct hop_lora_config lora = hop__cost_lora(w, device->bp);
-    double elements = 0;
-    for (int i = 0; i < INTO_STREAM; i++)
-        if (hop_lora_largest_rank(&lora, into_stream[i]) > 0)
-            elements += (double)(hop_target_in(&w->model, into_stream[i]) +
-                                 hop_target_out(&w->model, into_stream[i]));
-    const double bytes = token_count(w) * elements * (double)hop_dtype_size(w->dtype);
     add_to_all(out->feedback, w->model.blocks,
-               slower(seconds(device, hop_feedback_operations(w), bytes)));
+               slower(seconds(device, hop_feedback_operations(w), feedback_bytes(w))));
 }
 
 /* AdamW reads values, gradients and both moments, and writes all four (the gradient as zero). */
@@ -273,7 +271,7 @@ static void fill_messages(const struct hop_workload *w, struct hop_cost_table *c
 static hop_status check_workload(const struct hop_workload *w, struct hop_error *err)
 {
     if (w->samples < 1 || w->tokens < 1 || w->labels < 0 || w->probe_batch < 1 || w->window < 0 ||
-        w->passes < 0 || w->core < 0)
+        w->passes < 0)
         return hop_fail(err, HOP_INPUT,
                         "workload of %d samples, %d tokens, %d labels, %d probes at once, %d "
                         "buffers; samples, tokens and probes must be at least 1, the others 0",

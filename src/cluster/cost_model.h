@@ -34,8 +34,8 @@ enum hop_front_work {
 /* What the devices work on. */
 struct hop_workload {
     struct hop_model_config model;
-    struct hop_lora_config lora;
-    int32_t core; /* of the cores that BP-free stages train in place of `lora`'s factors; 0: none */
+    struct hop_lora_config lora; /* with cores all BP-free stages train them, and every stage where
+                                    they are for all blocks */
     enum hop_front_work front;
     int32_t passes;  /* of a probe; 0: one */
     bool per_sample; /* every sample of a micro-batch is perturbed on its own */

@@ -453,14 +453,6 @@ static hop_status check_estimator(struct hop_job *job, const char *where, struct
     return HOP_OK;
 }
 
-/* Keys whose parts are being built. */
-static hop_status check_built(const struct hop_job *job, const char *where, struct hop_error *err)
-{
-    if (job->lora.core > 0)
-        return hop_fail(err, HOP_UNSUPPORTED, "%s: lora.core: cores are not supported", where);
-    return HOP_OK;
-}
-
 /* zo.blocks: [lo, hi) */
 static hop_status read_zo_blocks(struct hop_job *job, const char *where, struct hop_error *err)
 {
@@ -512,10 +504,15 @@ static hop_status check(struct hop_job *job, const char *where, struct hop_error
     if (job->lora.dropout != 0)
         return hop_fail(err, HOP_UNSUPPORTED, "%s: lora.dropout: only 0 is supported, found %g",
                         where, job->lora.dropout);
+    if (job->lora.core > 0 && job->lora.init)
+        return hop_fail(err, HOP_UNSUPPORTED,
+                        "%s: lora.core: cores start from the model itself and cannot continue the "
+                        "adapter of lora.init; set lora.core to 0, or merge the adapter into the "
+                        "model first",
+                        where);
     HOP_TRY(read_probes(job, where, err));
     HOP_TRY(read_early_exit(job, where, err));
     HOP_TRY(check_estimator(job, where, err));
-    HOP_TRY(check_built(job, where, err));
     HOP_TRY(read_zo_blocks(job, where, err));
     HOP_TRY(check_stopping(job, where, err));
     if (job->plan.micro_batches > job->train.batch_size)
@@ -593,8 +590,10 @@ static hop_status find_target(const char *name, enum hop_target *out, struct hop
 hop_status hop_job_lora(const struct hop_job *job, struct hop_lora_config *out,
                         struct hop_error *err)
 {
-    struct hop_lora_config lora = {
-        .rank = (int32_t)job->lora.rank, .alpha = job->lora.alpha, .rslora = job->lora.rslora};
+    struct hop_lora_config lora = {.rank = (int32_t)job->lora.rank,
+                                   .alpha = job->lora.alpha,
+                                   .rslora = job->lora.rslora,
+                                   .core = (int32_t)job->lora.core};
     if (job->lora.targets.count == 0)
         return hop_fail(err, HOP_INPUT, "lora.targets: empty; name at least one projection");
     for (size_t i = 0; i < job->lora.targets.count; i++) {

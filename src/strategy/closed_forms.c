@@ -9,7 +9,9 @@ double hop_head_seconds(const struct hop_plan *plan, const struct hop_cost_table
 {
     struct hop_plan_times times;
     struct hop_error unused = {0};
-    if (hop_plan_times_create(plan, cost, &times, &unused) != HOP_OK)
+    struct hop_plan published = *plan;
+    published.exit_probes = 0;
+    if (hop_plan_times_create(&published, cost, &times, &unused) != HOP_OK)
         return NAN;
     const double seconds = hop_bound_head(&times.times);
     hop_plan_times_free(&times);

@@ -441,7 +441,10 @@ static void test_command_lines(void **state)
         {"--probes", "-1", "--probes -1"},
         {"--probes", "atuo", "--probes atuo"},
         {"--probe-batch", "0", "--probe-batch 0"},
-        {"--exit-probes", "2", "not supported"},
+        {"--exit-probes", "-1", "--exit-probes -1"},
+        {"--exit-base", "its-own", "own"},
+        {"--estimator", "boundry", "boundary"},
+        {"--directions", "share", "shared"},
         {"--objective", "simulatd", "simulated"},
         {"--devices", "al", "all"},
         {"--set", "zo.probes=2", "--set"},
@@ -465,6 +468,8 @@ static void test_command_lines(void **state)
     ASSERT_REFUSED(&done, 2, "hybridpo", "hybridop");
     done = RUN("plan", "--cost", tidy_table(), "--devices", "all", "--probes", "0");
     ASSERT_REFUSED(&done, 2, "probes");
+    done = RUN("plan", "--cost", tidy_table(), "--estimator", "boundary", "--exit-probes", "2");
+    ASSERT_REFUSED(&done, 2, "boundary", "early exit");
     done = RUN("plan", job, "--set", "zo.probes=some");
     ASSERT_REFUSED(&done, 2, "zo.probes", "some", "auto");
     done = RUN("plan", job, "--set", "zo.probes=0");
@@ -478,10 +483,10 @@ static void test_command_lines(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--strategy",    "--micro-batches", "--probes",
-                                          "--exit-probes", "--probe-batch",   "--objective",
-                                          "--bp-only",     "--devices",       "--set",
-                                          "--cost",        "--json",          "default"};
+    static const char *const options[] = {
+        "--strategy",   "--micro-batches", "--probes",  "--exit-probes", "--probe-batch",
+        "--objective",  "--bp-only",       "--devices", "--set",         "--estimator",
+        "--directions", "--exit-base",     "--cost",    "--json",        "default"};
     static const char *const commands[] = {"plan", "simulate"};
     for (size_t c = 0; c < 2; c++) {
         const struct process done = RUN(commands[c], "--help");

@@ -343,7 +343,7 @@ static void assert_between(double value, double least, double most)
 /* By how much halving epsilon brings differences nearer to <gradient, z>. */
 static void check_order(enum hop_estimator estimator, double least, double most)
 {
-    static const float epsilons[] = {1.0f / 32, 1.0f / 64};
+    static const float epsilons[] = {1.0f / 128, 1.0f / 256};
     const struct hop_plan exact = exact_plan(support_tiny_config().blocks);
     const struct hop_plan exact_exit = exact_plan(FRONT);
     for (int k = 0; k < KINDS; k++) {
