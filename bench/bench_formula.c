@@ -167,7 +167,8 @@ static void measure(struct bench *b, const struct setting *s)
     struct hop_greedy *greedy;
     make_plan(b, s, &plan, &cost);
     check(b, hop_plan_times_create(&plan, &cost, &times, &b->err));
-    check(b, hop_greedy_create(&cost, s->stages, s->micro_batches, s->probes, 1, &greedy, &b->err));
+    check(b,
+          hop_greedy_create(&cost, s->stages, s->micro_batches, s->probes, 0, 1, &greedy, &b->err));
     const double seconds = hop_greedy_makespan(greedy, &plan, INFINITY);
     const double head = hop_bound_head(&times.times), lower = hop_bound_lower(&times.times);
     add(&b->regimes[regime_of(s, lower)], head / seconds, lower / seconds);

@@ -94,7 +94,7 @@ static void create(struct bench *b)
     check(b, hop_cost_create(b->plan.blocks, stages, &b->cost, &b->err));
     fill_cost(b);
     check(b, hop_plan_price(&b->plan, &b->cost, 1, &b->err));
-    check(b, hop_greedy_create(&b->cost, stages, b->size->micro_batches, b->size->probes, 1,
+    check(b, hop_greedy_create(&b->cost, stages, b->size->micro_batches, b->size->probes, 0, 1,
                                &b->greedy, &b->err));
 }
 

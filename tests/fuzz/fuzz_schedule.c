@@ -45,17 +45,31 @@ static void check_round_trip(const struct hop_schedule *schedule)
     hop_schedule_free(&back);
 }
 
-static void use(const struct hop_schedule *schedule)
+static void use_by(const struct hop_schedule *schedule, enum hop_estimator estimator,
+                   int32_t exit_probes)
 {
     struct hop_part parts[PARTS];
-    const struct hop_plan plan = three_stages(parts);
+    struct hop_plan plan = three_stages(parts);
     struct hop_transfers transfers = {0};
     struct hop_error err = {0};
+    plan.estimator = estimator;
+    plan.exit_probes = exit_probes;
+    plan.exit_base = HOP_EXIT_FULL_MODEL;
+    plan.probes = estimator == HOP_FEEDBACK ? 0 : plan.probes;
     if (hop_fuzz_read(hop_transfers_derive(&plan, schedule, &transfers, &err), &err))
         hop_transfers_free(&transfers);
     hop_fuzz_read(hop_schedule_check(&plan, schedule, 2, &err), &err);
+}
+
+static void use(const struct hop_schedule *schedule)
+{
+    for (int32_t estimator = 0; estimator < HOP_ESTIMATORS; estimator++)
+        use_by(schedule, (enum hop_estimator)estimator, 0);
+    use_by(schedule, HOP_DIFFERENCE, 1);
+    use_by(schedule, HOP_CENTRAL, 1);
     for (int32_t p = 0; p < PARTS; p++) {
         hop_schedule_slots(schedule, p);
+        hop_schedule_pending(schedule, p);
         hop_schedule_probe_batch(schedule, p);
     }
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/estimator.h"
 #include "schedule/price.h"
 #include "schedule/reduction.h"
 
@@ -88,6 +89,46 @@ struct hop_plan support_random_plan(uint64_t *state)
             plan.parts[p].in_flight = support_between(state, 1, plan.parts[p].in_flight);
     }
     return plan;
+}
+
+/* Parts [lo, hi) of the front run probes; those before them, and those behind, are untrained. */
+static void train_front(struct hop_plan *plan, int32_t front, int32_t lo, int32_t hi)
+{
+    for (int32_t p = 0; p < front; p++)
+        plan->parts[p].gradient = lo <= p && p < hi ? HOP_GRADIENT_ZEROTH_ORDER : HOP_GRADIENT_NONE;
+}
+
+static void limit_kept(struct hop_plan *plan, uint64_t *state)
+{
+    for (int32_t p = 0; p < plan->part_count; p++) {
+        if (plan->parts[p].gradient == HOP_GRADIENT_BACKPROP)
+            continue;
+        if (hop_plan_keeps(plan, p))
+            plan->parts[p].in_flight = support_between(state, 1, plan->micro_batches);
+        if (hop_plan_keeps_tangents(plan, p))
+            plan->parts[p].pending = support_between(state, 1, plan->micro_batches);
+    }
+}
+
+void support_random_estimator(struct hop_plan *plan, uint64_t *state)
+{
+    int32_t front = 0;
+    while (front < plan->part_count && plan->parts[front].gradient != HOP_GRADIENT_BACKPROP)
+        front++;
+    const bool delta = front > 0 && front < plan->part_count;
+    plan->estimator =
+        (enum hop_estimator)support_between(state, 0, delta ? HOP_FEEDBACK : HOP_CENTRAL);
+    plan->directions = support_between(state, 0, 1) ? HOP_PER_SAMPLE : HOP_SHARED;
+    plan->exit_base = support_between(state, 0, 1) ? HOP_EXIT_FULL_MODEL : HOP_EXIT_OWN;
+    if (!hop_estimator_has_exit(plan->estimator)) {
+        train_front(plan, front, support_between(state, 0, 2) ? 0 : front - 1, front);
+    } else if (front > 0 && support_between(state, 0, 2)) {
+        train_front(plan, front, 0, support_between(state, 1, front));
+        plan->exit_probes = support_between(state, 1, 3);
+    }
+    if (plan->estimator == HOP_FEEDBACK)
+        plan->probes = 0;
+    limit_kept(plan, state);
 }
 
 /* Ends of `count` shares that tile [0, 1), multiples of 1 / grain, into ends[0 .. count]. */
@@ -241,6 +282,17 @@ struct hop_cost_table support_random_cost(const struct hop_plan *plan, uint64_t 
         device->fixed_bytes = support_between(state, 0, 50);
     }
     return cost;
+}
+
+void support_random_estimator_cost(struct hop_cost_table *cost, uint64_t *state, double scale)
+{
+    cost->micro_batch_samples = support_between(state, 1, 3);
+    for (int32_t d = 0; d < cost->device_count; d++) {
+        for (int32_t b = 0; b < cost->blocks; b++)
+            cost->devices[d].feedback[b] = scale * support_between(state, 1, 4) / 4;
+        cost->devices[d].exit_forward = scale * support_between(state, 0, 6) / 4;
+        cost->devices[d].exit_bytes = support_between(state, 0, 30);
+    }
 }
 
 void support_random_links(struct hop_cost_table *cost, uint64_t *state, double scale)
@@ -463,8 +515,8 @@ bool support_play(const struct hop_plan *plan, const struct hop_schedule *schedu
     player.done = allocate((size_t)schedule->devices, sizeof *player.done);
     for (int32_t x = 0; x < player.transfers.count; x++) {
         const struct hop_transfer *const t = &player.transfers.items[x];
-        player.messages[x].buffered =
-            t->payload != HOP_DERIVATIVE && t->from_device != t->to_device;
+        player.messages[x].buffered = t->payload != HOP_DERIVATIVE && t->payload != HOP_BASE_LOSS &&
+                                      t->from_device != t->to_device;
     }
     for (int32_t x = 0; x < player.transfers.count; x++) {
         player.messages[x].sent_number = number_of(&player, x, true);

@@ -21,6 +21,11 @@ struct hop_plan support_plan(int32_t parts, const int32_t *devices,
  * in batches of every size, micro-batches kept from 1 to the most. */
 struct hop_plan support_random_plan(uint64_t *state);
 
+/* Gives such a plan a random estimator, directions and exit base, up to 3 exit probes where they
+ * can be, and limits of what zeroth-order parts keep. Some parts become untrained or zeroth-order.
+ */
+void support_random_estimator(struct hop_plan *plan, uint64_t *state);
+
 /* 1 to 8 blocks in 1 to 3 pipelines of backprop stages, some behind untrained ones, with up to 3
  * replicas of up to 3 shards and uneven shares of samples, tensors and micro-batches; a device a
  * part, or with `shared` several parts on some devices. */
@@ -33,6 +38,8 @@ struct hop_cost_table support_cost(const struct hop_plan *plan);
  * `scale`. */
 struct hop_cost_table support_random_cost(const struct hop_plan *plan, uint64_t *state,
                                           double scale);
+/* Adds what other estimators cost: adapters by feedback, an output layer, several samples. */
+void support_random_estimator_cost(struct hop_cost_table *cost, uint64_t *state, double scale);
 /* Adds links: transfer times are multiples of scale / 4, some links are free, some tables
  * half-duplex, some with shared network cards. */
 void support_random_links(struct hop_cost_table *cost, uint64_t *state, double scale);

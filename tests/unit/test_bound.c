@@ -110,9 +110,15 @@ static void nothing_beats_the_lower_bound(void **state)
     (void)state;
     uint64_t random = 0xb0d;
     int32_t reached = 0, by_links = 0, reached_by_links = 0;
+    int32_t of[HOP_ESTIMATORS] = {0}, reached_of[HOP_ESTIMATORS] = {0}, exits = 0,
+            reached_exits = 0;
     for (int32_t n = 0; n < PLANS; n++) {
         struct hop_plan plan = support_random_plan(&random);
+        if (n % 8 > 3)
+            support_random_estimator(&plan, &random);
         struct hop_cost_table cost = support_random_cost(&plan, &random, 1);
+        if (n % 8 > 3)
+            support_random_estimator_cost(&cost, &random, 1);
         struct hop_plan_times free_links = times_of(&plan, &cost);
         const double without = hop_bound_lower(&free_links.times);
         if (n % 2)
@@ -129,6 +135,10 @@ static void nothing_beats_the_lower_bound(void **state)
         reached += lower == seconds;
         by_links += lower > without;
         reached_by_links += lower > without && lower == seconds;
+        of[plan.estimator] += hop_plan_has_zeroth_order(&plan);
+        reached_of[plan.estimator] += hop_plan_has_zeroth_order(&plan) && lower == seconds;
+        exits += plan.exit_probes > 0;
+        reached_exits += plan.exit_probes > 0 && lower == seconds;
         hop_plan_times_free(&free_links);
         hop_plan_times_free(&times);
         hop_cost_free(&cost);
@@ -137,7 +147,95 @@ static void nothing_beats_the_lower_bound(void **state)
     assert_true(reached > PLANS / 3);
     assert_true(by_links > PLANS / 5);
     assert_true(reached_by_links > PLANS / 50);
+    for (int32_t e = 0; e < HOP_ESTIMATORS; e++) {
+        assert_true(of[e] > PLANS / 40);
+        assert_true(reached_of[e] > of[e] / 20);
+    }
+    assert_true(exits > PLANS / 20);
+    assert_true(reached_exits > exits / 20);
     hop_plan_times_free(NULL);
+}
+
+/* Two BP-free devices of `npu` seconds a forward in front of three of 1 and a backward of 2
+ * seconds, one block each; 8 micro-batches, links and STEPs free, one probe a task, no limit of
+ * memory. */
+struct savings {
+    double lower, greedy;
+};
+
+static struct savings savings_of(enum hop_estimator estimator, double npu, int32_t probes)
+{
+    const int32_t devices[] = {0, 1, 2, 3, 4};
+    const enum hop_gradient gradients[] = {HOP_GRADIENT_ZEROTH_ORDER, HOP_GRADIENT_ZEROTH_ORDER,
+                                           HOP_GRADIENT_BACKPROP, HOP_GRADIENT_BACKPROP,
+                                           HOP_GRADIENT_BACKPROP};
+    struct hop_plan plan = support_plan(5, devices, gradients);
+    plan.estimator = estimator;
+    plan.micro_batches = 8;
+    plan.probes = probes;
+    plan.probe_batch = 1;
+    struct hop_cost_table cost = support_cost(&plan);
+    for (int32_t i = 0; i < 5; i++) {
+        cost.devices[i].forward[i] = cost.devices[i].probe[i] = i < 2 ? npu : 1;
+        cost.devices[i].backward[i] = 2;
+        plan.parts[i].in_flight = plan.micro_batches;
+    }
+    struct hop_plan_times times = times_of(&plan, &cost);
+    const struct savings savings = {hop_bound_lower(&times.times), greedy_time(&plan, &cost)};
+    assert_true(savings.lower <= savings.greedy * (1 + 1e-12));
+    hop_plan_times_free(&times);
+    hop_cost_free(&cost);
+    hop_plan_free(&plan);
+    return savings;
+}
+
+static bool is_near(double value, double expected, double slack)
+{
+    return fabs(value - expected) <= slack;
+}
+
+/* The largest number of probes that makes the step no longer than without. */
+static int32_t free_probes(enum hop_estimator estimator, double npu)
+{
+    const double without = savings_of(estimator, npu, 0).greedy;
+    int32_t probes = 0;
+    while (savings_of(estimator, npu, probes + 1).greedy <= without * (1 + 1e-12))
+        probes++;
+    return probes;
+}
+
+/* The published table of what tangents save over one-sided differences: simulated times, for a
+ * backward of twice the forward. Ratios are printed with two digits. */
+static void boundary_saves_what_the_table_says(void **state)
+{
+    (void)state;
+    const int32_t probes[] = {1, 3, 12};
+    const double difference[] = {34.2, 50.2, 122.2};
+    const struct {
+        double npu, ratio[3];
+        int32_t free;
+    } rows[] = {
+        {0.1, {0.88, 0.60, 0.25}, 36}, {0.25, {0.88, 0.60, 0.25}, 14}, {0.5, {0.89, 0.61, 0.43}, 6},
+        {1, {0.89, 0.63, 0.85}, 2},    {2, {0.83, 0.96, 0.99}, -1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int32_t k = 0; k < 3; k++) {
+            const struct savings paper = savings_of(HOP_DIFFERENCE, rows[i].npu, probes[k]);
+            const struct savings boundary = savings_of(HOP_BOUNDARY, rows[i].npu, probes[k]);
+            if (!is_near(boundary.greedy / paper.greedy, rows[i].ratio[k], 0.0051))
+                fail_msg("row %zu, %d probes: %g / %g", i, probes[k], boundary.greedy,
+                         paper.greedy);
+            assert_true(is_near(boundary.lower, boundary.greedy, 1e-9));
+            if (i > 0)
+                continue;
+            assert_true(is_near(paper.greedy, difference[k], 1e-9));
+            assert_true(is_near(boundary.greedy, 30.2, 1e-9));
+        }
+        if (rows[i].free < 0)
+            continue;
+        assert_int_equal(free_probes(HOP_BOUNDARY, rows[i].npu), rows[i].free);
+        assert_int_equal(free_probes(HOP_DIFFERENCE, rows[i].npu), 0);
+    }
 }
 
 int main(void)
@@ -145,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_settings),
         cmocka_unit_test(nothing_beats_the_lower_bound),
+        cmocka_unit_test(boundary_saves_what_the_table_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,6 +82,11 @@ static void broken_plans_are_named(void **state)
     BREAKS(plan.micro_batches = 0, HOP_INPUT, "plan: 0 micro-batches");
     BREAKS(plan.probes = -1, HOP_INPUT, "-1 probes");
     BREAKS(plan.part_count = 0, HOP_INPUT, "0 parts");
+    BREAKS(plan.exit_probes = -1, HOP_INPUT, "plan: -1 exit probes");
+    BREAKS(plan.estimator = HOP_ESTIMATORS, HOP_INPUT, "estimator 4, directions 0 or exit base 0");
+    BREAKS(plan.directions = (enum hop_directions)2, HOP_INPUT, "directions 2");
+    BREAKS(plan.exit_base = (enum hop_exit_base)2, HOP_INPUT, "exit base 2 is none");
+    BREAKS(parts[1].pending = -1, HOP_INPUT, "part 1 keeps 0 micro-batches and the tangents of -1");
     BREAKS(parts[2].device = 4, HOP_INPUT, "plan: part 2 is on device 4; there are 4 devices");
     BREAKS(parts[2].stage = 4, HOP_INPUT, "plan: part 2 has stage 4; stages are 0 to 3");
     BREAKS(parts[2].stage = 1, HOP_INPUT, "plan: no part has stage 2");
@@ -107,6 +112,74 @@ static void broken_plans_are_named(void **state)
     hop_plan_free(&good);
 }
 
+/* Of a line whose stages have those gradients, one letter each: N, B or Z. */
+static hop_status check_line(const char *gradients, enum hop_estimator estimator, int32_t probes,
+                             int32_t exit_probes, struct hop_error *err)
+{
+    const int32_t stages[] = {0, 1, 2, 3};
+    enum hop_gradient modes[4];
+    const int32_t count = (int32_t)strlen(gradients);
+    for (int32_t p = 0; p < count; p++)
+        modes[p] = gradients[p] == 'N'   ? HOP_GRADIENT_NONE
+                   : gradients[p] == 'B' ? HOP_GRADIENT_BACKPROP
+                                         : HOP_GRADIENT_ZEROTH_ORDER;
+    struct hop_plan plan = support_plan(count, stages, modes);
+    plan.estimator = estimator;
+    plan.probes = probes;
+    plan.exit_probes = exit_probes;
+    const hop_status status = hop_plan_check(&plan, err);
+    hop_plan_free(&plan);
+    return status;
+}
+
+static void estimators_find_what_they_need(void **state)
+{
+    (void)state;
+    const struct {
+        const char *gradients;
+        enum hop_estimator estimator;
+        int32_t probes, exit_probes;
+        const char *message; /* NULL: fine */
+    } cases[] = {
+        {"ZZBB", HOP_DIFFERENCE, 1, 2, NULL},
+        {"ZZBB", HOP_CENTRAL, 0, 2, NULL},
+        {"ZNBB", HOP_CENTRAL, 1, 1, NULL},
+        {"ZZ", HOP_CENTRAL, 1, 1, NULL},
+        {"ZZBB", HOP_BOUNDARY, 2, 0, NULL},
+        {"NZZB", HOP_BOUNDARY, 2, 0, NULL},
+        {"NZZB", HOP_FEEDBACK, 0, 0, NULL},
+        {"NZZB", HOP_DIFFERENCE, 2, 0, NULL},
+        {"ZNZB", HOP_CENTRAL, 2, 0, NULL},
+        {"BB", HOP_BOUNDARY, 2, 0, NULL},
+        {"BB", HOP_FEEDBACK, 2, 0, NULL},
+        {"BB", HOP_DIFFERENCE, 2, 1, "1 exit probes, but no zeroth-order part"},
+        {"NN", HOP_DIFFERENCE, 2, 1, "1 exit probes, but no zeroth-order part"},
+        {"ZZBB", HOP_BOUNDARY, 2, 1, "1 exit probes, which estimator boundary does not know"},
+        {"ZZBB", HOP_FEEDBACK, 0, 1, "1 exit probes, which estimator feedback does not know"},
+        {"ZZBB", HOP_FEEDBACK, 1, 0, "1 probes, but estimator feedback has none"},
+        {"ZZ", HOP_BOUNDARY, 1, 0, "boundary needs the gradient of the output of part 1"},
+        {"ZZNB", HOP_BOUNDARY, 1, 0, "boundary needs the gradient of the output of part 1"},
+        {"ZNB", HOP_FEEDBACK, 0, 0, "feedback needs the gradient of the output of part 0"},
+        {"ZNZB", HOP_BOUNDARY, 1, 0,
+         "part 1 (stage 1) is none in front of a zeroth-order one; the tangents of boundary"},
+        {"ZNZB", HOP_FEEDBACK, 0, 0,
+         "part 1 (stage 1) is none in front of a zeroth-order one; the gradient of feedback"},
+        {"ZNZB", HOP_CENTRAL, 1, 1,
+         "part 1 (stage 1) is none in front of a zeroth-order one; exit probes"},
+        {"NZB", HOP_DIFFERENCE, 1, 1,
+         "part 0 (stage 0) is none in front of a zeroth-order one; exit probes"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hop_error err = {0};
+        const hop_status status = check_line(cases[i].gradients, cases[i].estimator,
+                                             cases[i].probes, cases[i].exit_probes, &err);
+        if (cases[i].message)
+            assert_message(status, &err, HOP_INPUT, cases[i].message);
+        else if (status != HOP_OK)
+            fail_msg("case %zu: %s", i, err.message);
+    }
+}
+
 static bool same_number(double a, double b)
 {
     return a == b || (isnan(a) && isnan(b));
@@ -121,6 +194,10 @@ static void assert_same(const struct hop_plan *a, const struct hop_plan *b)
     assert_int_equal(a->probes, b->probes);
     assert_int_equal(a->probe_batch, b->probe_batch);
     assert_int_equal(a->exit_probes, b->exit_probes);
+    assert_int_equal(a->estimator, b->estimator);
+    assert_int_equal(a->directions, b->directions);
+    assert_int_equal(a->exit_base, b->exit_base);
+    assert_int_equal(a->collective, b->collective);
     assert_true(same_number(a->formula_seconds, b->formula_seconds));
     assert_true(same_number(a->simulated_seconds, b->simulated_seconds));
     assert_true(same_number(a->bound_seconds, b->bound_seconds));
@@ -139,6 +216,7 @@ static void assert_same(const struct hop_plan *a, const struct hop_plan *b)
         assert_true(x->tensor_lo == y->tensor_lo && x->tensor_hi == y->tensor_hi);
         assert_true(x->forward_seconds == y->forward_seconds);
         assert_int_equal(x->in_flight, y->in_flight);
+        assert_int_equal(x->pending, y->pending);
         assert_true(x->memory_bytes == y->memory_bytes);
         assert_true(x->memory_limit == y->memory_limit);
     }
@@ -155,7 +233,7 @@ static void json_round_trip(void **state)
         plan.parts[0].forward_seconds = support_between(&random, 1, 1000) / 7.0;
         plan.parts[0].memory_bytes = support_between(&random, 1, 1000) / 3.0;
         plan.parts[0].memory_limit = support_between(&random, 0, 1) ? 1e9 / 3 : INFINITY;
-        plan.exit_probes = support_between(&random, 0, 3);
+        support_random_estimator(&plan, &random);
         plan.formula_seconds = support_between(&random, 0, 1) ? 1 / 7.0 : NAN;
         plan.simulated_seconds = support_between(&random, 0, 1) ? 1 / 9.0 : NAN;
         plan.bound_seconds = support_between(&random, 0, 1) ? 1 / 11.0 : NAN;
@@ -176,6 +254,33 @@ static void json_round_trip(void **state)
     }
 }
 
+static void older_files_mean_differences(void **state)
+{
+    (void)state;
+    struct hop_plan plan = support_plan(4, devices, hybrid), back;
+    struct hop_error err = {0};
+    plan.estimator = HOP_BOUNDARY;
+    plan.directions = HOP_PER_SAMPLE;
+    plan.exit_base = HOP_EXIT_FULL_MODEL;
+    plan.parts[1].pending = 2;
+    json_t *const object = hop_plan_json(&plan, names);
+    assert_string_equal(json_string_value(json_object_get(object, "estimator")), "boundary");
+    assert_string_equal(json_string_value(json_object_get(object, "directions")), "per-sample");
+    assert_string_equal(json_string_value(json_object_get(object, "exit_base")), "full-model");
+    json_object_del(object, "estimator");
+    json_object_del(object, "directions");
+    json_object_del(object, "exit_base");
+    json_object_del(json_array_get(json_object_get(object, "parts"), 1), "pending");
+    assert_int_equal(hop_plan_parse(object, "p.json", names, 4, &back, &err), HOP_OK);
+    assert_int_equal(back.estimator, HOP_DIFFERENCE);
+    assert_int_equal(back.directions, HOP_SHARED);
+    assert_int_equal(back.exit_base, HOP_EXIT_OWN);
+    assert_int_equal(back.parts[1].pending, 0);
+    json_decref(object);
+    hop_plan_free(&back);
+    hop_plan_free(&plan);
+}
+
 static void json_follows_the_contract(void **state)
 {
     (void)state;
@@ -188,8 +293,8 @@ static void json_follows_the_contract(void **state)
         text, "{\"device\":\"npu1\",\"pipeline\":0,\"stage\":1,\"blocks\":[1,2],"
               "\"gradient\":\"zeroth-order\",\"sample_share\":[0.0,1.0],\"tensor\":[0.0,1.0],"
               "\"micro_share\":[0.0,1.0],"
-              "\"in_flight\":0,\"forward_seconds\":1.0,\"memory_bytes\":0.0,\"memory_limit\":null,"
-              "\"samples\":[0,2]}");
+              "\"in_flight\":0,\"pending\":0,\"forward_seconds\":1.0,\"memory_bytes\":0.0,"
+              "\"memory_limit\":null,\"samples\":[0,2]}");
     assert_true(json_is_true(json_object_get(object, "feasible")));
     assert_int_equal(json_integer_value(json_object_get(object, "micro_batches")), 2);
     free(text);
@@ -247,6 +352,10 @@ static void bad_files_are_named(void **state)
         HOP_INPUT, "no part of stage 0 in pipeline 0 takes the samples from 0.5 on");
     parse_text("{\"micro_batches\": 99999999999, \"parts\": []}", HOP_INPUT,
                "p.json: micro_batches: 99999999999 is out of range");
+    parse_text("{\"estimator\": \"centre\", \"parts\": []}", HOP_INPUT,
+               "p.json: estimator: there is no 'centre'; did you mean 'central'?");
+    parse_text("{\"directions\": \"shard\", \"parts\": []}", HOP_INPUT,
+               "p.json: directions: there is no 'shard'; did you mean 'shared'?");
     parse_text("{\"strategy\": \"a name that is longer than any of them\", \"parts\": []}",
                HOP_INPUT, "is too long");
 }
@@ -257,7 +366,9 @@ int main(void)
         cmocka_unit_test(neighbours_do_not_need_order),
         cmocka_unit_test(first_stage_may_only_embed),
         cmocka_unit_test(broken_plans_are_named),
+        cmocka_unit_test(estimators_find_what_they_need),
         cmocka_unit_test(json_round_trip),
+        cmocka_unit_test(older_files_mean_differences),
         cmocka_unit_test(json_follows_the_contract),
         cmocka_unit_test(bad_files_are_named),
     };

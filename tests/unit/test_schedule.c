@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/estimator.h"
 #include "schedule/price.h"
 #include "support_schedule.h"
 
@@ -51,10 +52,20 @@ static struct hop_schedule greedy(const struct hop_plan *plan)
     return schedule;
 }
 
+/* One-sided differences or any estimator. */
+static struct hop_plan random_plan(uint64_t *random)
+{
+    struct hop_plan plan = support_random_plan(random);
+    if (support_between(random, 0, 1))
+        support_random_estimator(&plan, random);
+    return plan;
+}
+
 /* With random times, on random links where asked for. */
 static struct hop_schedule random_greedy(const struct hop_plan *plan, bool links, uint64_t *random)
 {
     struct hop_cost_table cost = support_random_cost(plan, random, 1);
+    support_random_estimator_cost(&cost, random, 1);
     if (links)
         support_random_links(&cost, random, 1);
     const struct hop_schedule schedule = priced_greedy(plan, &cost);
@@ -146,6 +157,204 @@ static void transfers_of_small_hybrid(void **state)
     hop_plan_free(&plan);
 }
 
+/* The small hybrid of each kind: two zeroth-order stages in front of two backprop stages. */
+struct kind {
+    enum hop_estimator estimator;
+    int32_t probes, exit_probes;
+    enum hop_exit_base exit_base;
+};
+static const struct kind kinds[] = {
+    {HOP_DIFFERENCE, 3, 0, HOP_EXIT_OWN}, {HOP_CENTRAL, 3, 0, HOP_EXIT_OWN},
+    {HOP_DIFFERENCE, 2, 3, HOP_EXIT_OWN}, {HOP_DIFFERENCE, 0, 2, HOP_EXIT_FULL_MODEL},
+    {HOP_CENTRAL, 1, 2, HOP_EXIT_OWN},    {HOP_BOUNDARY, 3, 0, HOP_EXIT_OWN},
+    {HOP_FEEDBACK, 0, 0, HOP_EXIT_OWN},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static struct hop_plan plan_of(const struct kind *kind)
+{
+    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    plan.estimator = kind->estimator;
+    plan.probes = kind->probes;
+    plan.exit_probes = kind->exit_probes;
+    plan.exit_base = kind->exit_base;
+    return plan;
+}
+
+/* Of two micro-batches, all probes of one at once. */
+static void transfers_of_every_kind(void **state)
+{
+    (void)state;
+    static const int32_t expected[KINDS][HOP_PAYLOADS] = {
+        {3 * 2, 1 * 2, 3 * 2, 2 * 2, 0},
+        {3 * 2, 1 * 2, 3 * 2, 2 * 2, 0},
+        {3 * 2, 1 * 2, 3 * 2 + 1 * 2, 4 * 2, 0},
+        {3 * 2, 1 * 2, 1 * 2, 2 * 2, 2 * 2},
+        {3 * 2, 1 * 2, 3 * 2 + 1 * 2, 4 * 2, 0},
+        {3 * 2, 2 * 2, 1 * 2, 2 * 2, 0},
+        {3 * 2, 3 * 2, 0, 0, 0},
+    };
+    for (int32_t k = 0; k < KINDS; k++) {
+        struct hop_plan plan = plan_of(&kinds[k]);
+        struct hop_schedule schedule = greedy(&plan);
+        struct hop_transfers transfers;
+        struct hop_error err = {0};
+        assert_ok(hop_transfers_derive(&plan, &schedule, &transfers, &err), &err);
+        int32_t counts[HOP_PAYLOADS] = {0};
+        for (int32_t x = 0; x < transfers.count; x++) {
+            const struct hop_transfer *const t = &transfers.items[x];
+            const struct hop_task *const from = &schedule.lists[t->from_device].tasks[t->from_task];
+            counts[t->payload]++;
+            assert_int_equal(t->exit, from->kind == HOP_EXIT_PROBE);
+            if (t->payload == HOP_DERIVATIVE || t->payload == HOP_PROBE_ACTIVATION)
+                assert_int_equal(t->probe_hi - t->probe_lo,
+                                 t->exit ? plan.exit_probes : plan.probes);
+        }
+        for (int32_t payload = 0; payload < HOP_PAYLOADS; payload++)
+            if (counts[payload] != expected[k][payload])
+                fail_msg("kind %d: %d %s messages, expected %d", k, counts[payload],
+                         hop_payload_names[payload], expected[k][payload]);
+        hop_transfers_free(&transfers);
+        hop_schedule_free(&schedule);
+        hop_plan_free(&plan);
+    }
+}
+
+/* Played by hand with every forward, backward, pass and feedback of a block taking 1. */
+static void estimators_match_hand(void **state)
+{
+    (void)state;
+    static const struct {
+        struct kind kind;
+        const char *lists[4];
+        int32_t slots[4], pending;
+    } cases[] = {
+        /* d3: F0 3-4, B0 4-5, F1 5-6, B1 6-7; d2: B0 5-6, B1 7-8. */
+        {{HOP_BOUNDARY, 1, 0, HOP_EXIT_OWN},
+         {"F0 F1 P0 P1 S", "F0 F1 P0 P1 D0 D1 S", "F0 F1 B0 B1 S", "F0 B0 F1 B1 S"},
+         {2, 2, 2, 1},
+         2},
+        {{HOP_FEEDBACK, 0, 0, HOP_EXIT_OWN},
+         {"F0 F1 D0 D1 S", "F0 F1 D0 D1 S", "F0 F1 B0 B1 S", "F0 B0 F1 B1 S"},
+         {2, 2, 2, 1},
+         0},
+        {{HOP_DIFFERENCE, 0, 1, HOP_EXIT_FULL_MODEL},
+         {"F0 F1 E0 E1 S", "F0 F1 E0 E1 S", "F0 F1 B0 B1 S", "F0 B0 F1 B1 S"},
+         {0, 0, 2, 1},
+         0},
+        /* Two passes a probe: d0 P0 2-4, P1 4-6; d1 P0 4-6, P1 6-8; d2 B0 5-6, P0 6-8, B1 8-9,
+         * P1 9-11. */
+        {{HOP_CENTRAL, 1, 0, HOP_EXIT_OWN},
+         {"F0 F1 P0 P1 S", "F0 F1 P0 P1 S", "F0 F1 B0 P0 B1 P1 S", "F0 B0 F1 B1 P0 P1 S"},
+         {0, 0, 2, 1},
+         0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hop_plan plan = plan_of(&cases[i].kind);
+        struct hop_cost_table cost = support_cost(&plan);
+        for (int32_t d = 0; d < 4; d++)
+            for (int32_t b = 0; b < 4; b++)
+                cost.devices[d].feedback[b] = 1;
+        struct hop_schedule schedule = priced_greedy(&plan, &cost);
+        for (int32_t d = 0; d < 4; d++) {
+            assert_list(&schedule, d, false, cases[i].lists[d]);
+            assert_int_equal(hop_schedule_slots(&schedule, d), cases[i].slots[d]);
+            assert_int_equal(hop_schedule_pending(&schedule, d), d == 1 ? cases[i].pending : 0);
+        }
+        assert_int_equal(schedule.probes, plan.probes);
+        assert_int_equal(schedule.exit_probes, plan.exit_probes);
+        hop_schedule_free(&schedule);
+        hop_cost_free(&cost);
+        hop_plan_free(&plan);
+    }
+}
+
+/* With a slot and one micro-batch of tangents the same device works one micro-batch at a time. */
+static void limits_of_kept_micro_batches_hold(void **state)
+{
+    (void)state;
+    struct hop_plan plan = plan_of(&(struct kind){HOP_BOUNDARY, 1, 0, HOP_EXIT_OWN});
+    plan.parts[0].in_flight = plan.parts[1].in_flight = plan.parts[1].pending = 1;
+    struct hop_schedule schedule = greedy(&plan);
+    assert_list(&schedule, 0, false, "F0 P0 F1 P1 S");
+    assert_list(&schedule, 1, false, "F0 P0 F1 D0 P1 D1 S");
+    assert_int_equal(hop_schedule_slots(&schedule, 1), 1);
+    assert_int_equal(hop_schedule_pending(&schedule, 1), 1);
+    hop_schedule_free(&schedule);
+    struct hop_cost_table cost = support_cost(&plan);
+    struct hop_error err = {0};
+    assert_rejected(hop_schedule_greedy(&plan, &cost, 2, 0, &schedule, &err), &err,
+                    "0 probes for a plan with 1");
+    plan.probes = 0;
+    assert_rejected(hop_schedule_greedy(&plan, &cost, 2, 1, &schedule, &err), &err,
+                    "1 probes for a plan with 0");
+    schedule = priced_greedy(&plan, &cost);
+    assert_list(&schedule, 0, false, "F0 F1 S");
+    assert_list(&schedule, 1, false, "F0 F1 S");
+    assert_ok(hop_schedule_check(&plan, &schedule, 2, &err), &err);
+    hop_schedule_free(&schedule);
+    hop_cost_free(&cost);
+    hop_plan_free(&plan);
+}
+
+static void passes_and_messages_are_priced(void **state)
+{
+    (void)state;
+    const struct hop_task probe = {HOP_PROBE, 1, 0, 0, 3, 0},
+                          exit = {HOP_EXIT_PROBE, 1, 0, 0, 2, 0};
+    const struct hop_task forward = {.kind = HOP_FORWARD, .part = 1},
+                          delta = {.kind = HOP_DELTA, .part = 1},
+                          before = {HOP_EXIT_PROBE, 0, 0, 0, 2, 0};
+    const struct hop_transfer hidden = {.payload = HOP_PROBE_ACTIVATION,
+                                        .from_part = 1,
+                                        .probe_hi = 3,
+                                        .sample_hi = 1},
+                              derivative = {.payload = HOP_DERIVATIVE, .probe_hi = 3},
+                              loss = {.payload = HOP_BASE_LOSS};
+    struct hop_plan plan = plan_of(&(struct kind){HOP_DIFFERENCE, 3, 2, HOP_EXIT_OWN});
+    struct hop_cost_table cost = support_cost(&plan);
+    struct hop_cost_device *const device = &cost.devices[1];
+    cost.micro_batch_samples = 5;
+    cost.boundary_bytes[1] = 100;
+    device->forward[1] = 8;
+    device->probe[1] = 4;
+    device->feedback[1] = 2;
+    device->activation_bytes[1] = 10;
+    device->exit_forward = 0.5;
+    device->exit_bytes = 7;
+    assert_true(hop_price_task(&cost, &plan, &forward) == 8.5);
+    assert_true(hop_price_task(&cost, &plan, &probe) == 8 + 2 * 4);
+    assert_true(hop_price_task(&cost, &plan, &exit) == 8 + 4 + 2 * 0.5);
+    assert_true(hop_price_task(&cost, &plan, &before) == 2);
+    assert_true(hop_price_bytes(&cost, &plan, &hidden) == 300);
+    assert_true(hop_price_bytes(&cost, &plan, &derivative) == 12);
+    assert_true(hop_price_bytes(&cost, &plan, &loss) == 4);
+    assert_true(hop_price_memory(&cost, &plan, 1, 0, 0) == 7);
+    assert_true(hop_price_memory(&cost, &plan, 0, 0, 0) == 0);
+    plan.exit_base = HOP_EXIT_FULL_MODEL;
+    assert_true(hop_price_task(&cost, &plan, &forward) == 8);
+    plan.exit_base = HOP_EXIT_OWN;
+    plan.estimator = HOP_CENTRAL;
+    plan.directions = HOP_PER_SAMPLE;
+    assert_true(hop_price_task(&cost, &plan, &forward) == 8);
+    assert_true(hop_price_task(&cost, &plan, &probe) == 8 + 5 * 4);
+    assert_true(hop_price_task(&cost, &plan, &exit) == 8 + 3 * 4 + 4 * 0.5);
+    assert_true(hop_price_bytes(&cost, &plan, &hidden) == 600);
+    assert_true(hop_price_bytes(&cost, &plan, &derivative) == 60);
+    assert_true(hop_price_bytes(&cost, &plan, &loss) == 20);
+    plan.exit_probes = 0;
+    plan.estimator = HOP_BOUNDARY;
+    assert_true(hop_price_task(&cost, &plan, &probe) == 8 + 2 * 4);
+    assert_true(hop_price_task(&cost, &plan, &delta) == 0);
+    assert_true(hop_price_bytes(&cost, &plan, &hidden) == 300);
+    assert_true(hop_price_memory(&cost, &plan, 1, 2, 1) == 2 * 10 + 300);
+    plan.estimator = HOP_FEEDBACK;
+    plan.probes = 0;
+    assert_true(hop_price_task(&cost, &plan, &delta) == 2);
+    hop_cost_free(&cost);
+    hop_plan_free(&plan);
+}
+
 /* Replays a schedule in predicted time, by rules written apart from the scheduler's. */
 struct replay {
     const struct hop_plan *plan;
@@ -170,7 +379,7 @@ static double end_of(const struct replay *r, enum hop_task_kind kind, int32_t pa
                      int32_t probe)
 {
     double end = 0;
-    if (part < 0 || m < 0)
+    if (part < 0 || part >= r->plan->part_count || m < 0)
         return 0;
     const int32_t d = r->plan->parts[part].device;
     for (int32_t i = 0; i < r->schedule->lists[d].count; i++) {
@@ -182,34 +391,68 @@ static double end_of(const struct replay *r, enum hop_task_kind kind, int32_t pa
     return end;
 }
 
+/* When the activations of the micro-batch are free. */
+static double freed_at(const struct replay *r, int32_t p, int32_t m)
+{
+    if (r->plan->parts[p].gradient == HOP_GRADIENT_BACKPROP)
+        return end_of(r, HOP_BACKWARD, p, m, -1);
+    return end_of(r, r->plan->estimator == HOP_BOUNDARY ? HOP_PROBE : HOP_DELTA, p, m, -1);
+}
+
+/* All of its part is done, and what makes derivatives and base losses on others. */
+static double step_ready_at(const struct replay *r, int32_t p)
+{
+    const struct hop_plan *const plan = r->plan;
+    const int32_t head = plan->part_count - 1, last = hop_plan_last_zeroth_order(plan);
+    double ready = 0;
+    for (int32_t m = 0; m < r->schedule->micro_batches; m++) {
+        for (int32_t kind = 0; kind < HOP_STEP; kind++)
+            ready = later(ready, end_of(r, (enum hop_task_kind)kind, p, m, -1));
+        if (plan->parts[p].gradient != HOP_GRADIENT_ZEROTH_ORDER)
+            continue;
+        if (plan->estimator == HOP_BOUNDARY)
+            ready = later(ready, end_of(r, HOP_DELTA, last, m, -1));
+        else
+            ready = later(ready, end_of(r, HOP_PROBE, head, m, -1));
+        ready = later(ready, end_of(r, HOP_EXIT_PROBE, last, m, -1));
+        if (hop_plan_sends_base_loss(plan))
+            ready = later(ready, end_of(r, HOP_FORWARD, head, m, -1));
+    }
+    return ready;
+}
+
 /* When everything the task waits for is done; -1: not known yet. */
 static double ready_at(const struct replay *r, const struct hop_task *task)
 {
     const struct hop_plan *const plan = r->plan;
     const int32_t p = task->part, m = task->micro_batch, last = plan->part_count - 1;
-    const enum hop_gradient gradient = plan->parts[p].gradient;
+    const bool is_boundary = plan->estimator == HOP_BOUNDARY;
     double ready = 0;
     switch (task->kind) {
     case HOP_FORWARD:
         ready = end_of(r, HOP_FORWARD, p - 1, m, -1);
-        if (gradient == HOP_GRADIENT_BACKPROP)
-            ready = later(ready, end_of(r, HOP_BACKWARD, p, m - plan->parts[p].in_flight, -1));
+        if (plan->parts[p].in_flight)
+            ready = later(ready, freed_at(r, p, m - plan->parts[p].in_flight));
         return ready;
     case HOP_BACKWARD:
         ready = end_of(r, HOP_FORWARD, p, m, -1);
         return p == last ? ready : later(ready, end_of(r, HOP_BACKWARD, p + 1, m, -1));
+    case HOP_DELTA:
+        ready = later(end_of(r, HOP_FORWARD, p, m, -1), end_of(r, HOP_PROBE, p, m, -1));
+        ready = later(ready, end_of(r, HOP_DELTA, p + 1, m, -1));
+        return later(ready, end_of(r, HOP_BACKWARD, p + 1, m, -1));
     case HOP_PROBE:
         ready = end_of(r, HOP_PROBE, p - 1, m, task->probe_hi - 1);
-        return p == last ? later(ready, end_of(r, HOP_FORWARD, p, m, -1)) : ready;
+        if (plan->parts[p].pending)
+            ready = later(ready, end_of(r, HOP_DELTA, p, m - plan->parts[p].pending, -1));
+        return p == last || is_boundary ? later(ready, end_of(r, HOP_FORWARD, p, m, -1)) : ready;
+    case HOP_EXIT_PROBE:
+        ready = end_of(r, HOP_EXIT_PROBE, p - 1, m, task->probe_hi - 1);
+        return p == hop_plan_last_zeroth_order(plan)
+                   ? later(ready, end_of(r, HOP_FORWARD, p, m, -1))
+                   : ready;
     default:
-        for (int32_t b = 0; b < r->schedule->micro_batches; b++) {
-            ready = later(ready, end_of(r, HOP_FORWARD, p, b, -1));
-            ready = later(ready, end_of(r, HOP_BACKWARD, p, b, -1));
-            ready = later(ready, end_of(r, HOP_PROBE, p, b, -1));
-            if (gradient == HOP_GRADIENT_ZEROTH_ORDER)
-                ready = later(ready, end_of(r, HOP_PROBE, last, b, -1));
-        }
-        return ready;
+        return step_ready_at(r, p);
     }
 }
 
@@ -217,13 +460,22 @@ static double seconds_of(const struct replay *r, const struct hop_task *task)
 {
     const struct hop_part *const part = &r->plan->parts[task->part];
     const struct hop_cost_device *const device = &r->cost->devices[part->device];
+    const int32_t passes =
+        (task->probe_hi - task->probe_lo) * (r->plan->estimator == HOP_CENTRAL ? 2 : 1);
+    const bool is_last = task->part == hop_plan_last_zeroth_order(r->plan);
     double seconds = 0;
+    if (is_last && task->kind == HOP_EXIT_PROBE)
+        seconds = passes * device->exit_forward;
+    if (is_last && task->kind == HOP_FORWARD && r->plan->exit_probes > 0 &&
+        r->plan->estimator == HOP_DIFFERENCE && r->plan->exit_base == HOP_EXIT_OWN)
+        seconds = device->exit_forward;
     for (int32_t b = part->lo; b < part->hi; b++) {
         const double of_block[HOP_TASK_KINDS] = {
             [HOP_FORWARD] = device->forward[b],
             [HOP_BACKWARD] = device->backward[b],
-            [HOP_PROBE] =
-                device->forward[b] + (task->probe_hi - task->probe_lo - 1) * device->probe[b],
+            [HOP_PROBE] = device->forward[b] + (passes - 1) * device->probe[b],
+            [HOP_EXIT_PROBE] = device->forward[b] + (passes - 1) * device->probe[b],
+            [HOP_DELTA] = r->plan->estimator == HOP_FEEDBACK ? device->feedback[b] : 0,
             [HOP_STEP] = device->step[b],
         };
         seconds += of_block[task->kind];
@@ -274,7 +526,8 @@ static void end_replay(struct replay *r)
 static int32_t rank_of(enum hop_task_kind kind)
 {
     const int32_t ranks[HOP_TASK_KINDS] = {
-        [HOP_BACKWARD] = 0, [HOP_FORWARD] = 1, [HOP_PROBE] = 2, [HOP_STEP] = 3};
+        [HOP_BACKWARD] = 0, [HOP_DELTA] = 1,      [HOP_FORWARD] = 2,
+        [HOP_PROBE] = 3,    [HOP_EXIT_PROBE] = 4, [HOP_STEP] = 5};
     return ranks[kind];
 }
 
@@ -306,23 +559,29 @@ static void assert_caps(const struct hop_plan *plan, const struct hop_schedule *
 {
     for (int32_t p = 0; p < plan->part_count; p++) {
         const int32_t slots = hop_schedule_slots(schedule, p);
-        if (plan->parts[p].gradient == HOP_GRADIENT_BACKPROP)
+        const int32_t pending = hop_schedule_pending(schedule, p);
+        if (hop_plan_keeps(plan, p))
             assert_in_range(slots, 1, (uint32_t)plan->parts[p].in_flight);
         else
             assert_int_equal(slots, 0);
+        if (hop_plan_keeps_tangents(plan, p))
+            assert_in_range(pending, 1, (uint32_t)plan->parts[p].pending);
+        else
+            assert_int_equal(pending, 0);
     }
 }
 
 /* Probes go in batches of probe_batch, the last of a micro-batch may be smaller. */
 static void assert_batches(const struct hop_plan *plan, const struct hop_schedule *schedule)
 {
-    const int32_t batch = plan->probe_batch ? plan->probe_batch : plan->probes;
     for (int32_t d = 0; d < schedule->devices; d++) {
         for (int32_t i = 0; i < schedule->lists[d].count; i++) {
             const struct hop_task *const task = &schedule->lists[d].tasks[i];
-            if (task->kind != HOP_PROBE)
+            if (task->kind != HOP_PROBE && task->kind != HOP_EXIT_PROBE)
                 continue;
-            const int32_t rest = plan->probes - task->probe_lo;
+            const int32_t all = task->kind == HOP_PROBE ? plan->probes : plan->exit_probes;
+            const int32_t batch = plan->probe_batch ? plan->probe_batch : all;
+            const int32_t rest = all - task->probe_lo;
             assert_int_equal(task->probe_lo % batch, 0);
             assert_int_equal(task->probe_hi - task->probe_lo, rest < batch ? rest : batch);
         }
@@ -334,8 +593,9 @@ static void greedy_follows_its_rules(void **state)
     (void)state;
     uint64_t random = 0x9e3779b97f4a7c15ull;
     for (int32_t n = 0; n < PLANS; n++) {
-        struct hop_plan plan = support_random_plan(&random);
+        struct hop_plan plan = random_plan(&random);
         struct hop_cost_table cost = support_random_cost(&plan, &random, 1);
+        support_random_estimator_cost(&cost, &random, 1);
         struct hop_schedule schedule = priced_greedy(&plan, &cost);
         struct hop_error err = {0};
         int32_t window = 0;
@@ -363,7 +623,7 @@ static void greedy_is_deterministic_and_encodes(void **state)
     (void)state;
     uint64_t random = 77;
     for (int32_t n = 0; n < 300; n++) {
-        struct hop_plan plan = support_random_plan(&random);
+        struct hop_plan plan = random_plan(&random);
         struct hop_cost_table cost = support_random_cost(&plan, &random, 0.1);
         support_random_links(&cost, &random, 0.1);
         struct hop_schedule first = priced_greedy(&plan, &cost);
@@ -461,39 +721,46 @@ static void assert_mutation_named(const struct hop_plan *plan, const struct hop_
 static void single_mutations_are_named(void **state)
 {
     (void)state;
-    struct hop_plan plan = support_plan(4, four_devices, hybrid);
-    plan.probes = 3;
-    struct hop_schedule schedule = greedy(&plan);
-    for (int32_t d = 0; d < schedule.devices; d++)
-        for (int32_t i = 0; i < schedule.lists[d].count; i++)
-            for (int32_t mutation = DROP; mutation < MUTATIONS; mutation++)
-                assert_mutation_named(&plan, &schedule, d, i, (enum mutation)mutation);
-    hop_schedule_free(&schedule);
-    hop_plan_free(&plan);
+    for (int32_t k = 0; k < KINDS; k++) {
+        struct hop_plan plan = plan_of(&kinds[k]);
+        struct hop_schedule schedule = greedy(&plan);
+        for (int32_t d = 0; d < schedule.devices; d++)
+            for (int32_t i = 0; i < schedule.lists[d].count; i++)
+                for (int32_t mutation = DROP; mutation < MUTATIONS; mutation++)
+                    assert_mutation_named(&plan, &schedule, d, i, (enum mutation)mutation);
+        hop_schedule_free(&schedule);
+        hop_plan_free(&plan);
+    }
 }
 
 /* Must `a` come before `b` in a list, whatever the other devices do? */
-static bool must_precede(const struct hop_task *a, const struct hop_task *b, int32_t last)
+static bool must_precede(const struct hop_plan *plan, const struct hop_task *a,
+                         const struct hop_task *b)
 {
+    const int32_t head = 3, last_zeroth_order = 1;
     if (a->part != b->part)
         return false;
     if (b->kind == HOP_STEP)
         return true;
-    return a->kind == HOP_FORWARD && a->micro_batch == b->micro_batch &&
-           (b->kind == HOP_BACKWARD || (b->kind == HOP_PROBE && b->part == last));
+    if (a->micro_batch != b->micro_batch)
+        return false;
+    if (a->kind != HOP_FORWARD)
+        return a->kind == HOP_PROBE && b->kind == HOP_DELTA;
+    return b->kind == HOP_BACKWARD || b->kind == HOP_DELTA ||
+           (b->kind == HOP_PROBE && (b->part == head || plan->estimator == HOP_BOUNDARY)) ||
+           (b->kind == HOP_EXIT_PROBE && b->part == last_zeroth_order);
 }
 
-static void swaps_across_a_dependency_are_named(void **state)
+static int32_t count_named_swaps(const struct kind *kind)
 {
-    (void)state;
-    struct hop_plan plan = support_plan(4, four_devices, hybrid);
+    struct hop_plan plan = plan_of(kind);
     struct hop_schedule schedule = greedy(&plan);
     int32_t swaps = 0;
     for (int32_t d = 0; d < schedule.devices; d++) {
         for (int32_t i = 0; i + 1 < schedule.lists[d].count; i++) {
             struct hop_task *const list = schedule.lists[d].tasks;
             for (int32_t j = i + 1; j < schedule.lists[d].count; j++) {
-                if (!must_precede(&list[i], &list[j], 3))
+                if (!must_precede(&plan, &list[i], &list[j]))
                     continue;
                 struct hop_schedule moved = support_copy(&schedule);
                 struct hop_error err = {0};
@@ -504,9 +771,16 @@ static void swaps_across_a_dependency_are_named(void **state)
             }
         }
     }
-    assert_true(swaps > 20);
     hop_schedule_free(&schedule);
     hop_plan_free(&plan);
+    return swaps;
+}
+
+static void swaps_across_a_dependency_are_named(void **state)
+{
+    (void)state;
+    for (int32_t k = 0; k < KINDS; k++)
+        assert_true(count_named_swaps(&kinds[k]) > 20);
 }
 
 static void wrong_fields_are_named(void **state)
@@ -594,7 +868,7 @@ static void split_probes(struct hop_schedule *schedule, uint64_t *random)
         for (int32_t i = 0; i < list->count; i++) {
             tasks[n++] = list->tasks[i];
             const int32_t lo = list->tasks[i].probe_lo, hi = list->tasks[i].probe_hi;
-            if (list->tasks[i].kind != HOP_PROBE || hi - lo < 2 || !support_between(random, 0, 1))
+            if (hi - lo < 2 || !support_between(random, 0, 1))
                 continue;
             tasks[n] = tasks[n - 1];
             tasks[n].probe_lo = tasks[n - 1].probe_hi = support_between(random, lo + 1, hi - 1);
@@ -626,7 +900,7 @@ static void verdict_agrees_with_play(void **state)
     uint64_t random = 0xabcdef12345ull;
     int32_t accepted = 0, cycles = 0, swapped_cycles = 0;
     for (int32_t n = 0; n < PLAYED; n++) {
-        struct hop_plan plan = support_random_plan(&random);
+        struct hop_plan plan = random_plan(&random);
         struct hop_schedule schedule = random_greedy(&plan, n % 2, &random);
         split_probes(&schedule, &random);
         for (int32_t window = 1; window <= 3; window++) {
@@ -794,6 +1068,53 @@ static void in_flight_follows_memory(void **state)
     priced_part(0, 2, HOP_GRADIENT_ZEROTH_ORDER, 104.5, 1, HOP_INFEASIBLE);
 }
 
+/* The last zeroth-order part: 105 bytes, 7 of an output layer, 10 a micro-batch of activations and
+ * 2 x 2 a micro-batch of tangents; M = 4. */
+static void zeroth_order_parts_keep_what_fits(void **state)
+{
+    (void)state;
+    const struct {
+        enum hop_estimator estimator;
+        int32_t probes, exit_probes;
+        double memory;
+        int32_t in_flight, pending; /* in_flight -1: does not fit */
+        double bytes;
+    } cases[] = {
+        {HOP_BOUNDARY, 2, 0, INFINITY, 4, 4, 161}, {HOP_BOUNDARY, 2, 0, 157, 4, 3, 157},
+        {HOP_BOUNDARY, 2, 0, 149, 4, 1, 149},      {HOP_BOUNDARY, 2, 0, 148.5, 3, 3, 147},
+        {HOP_BOUNDARY, 2, 0, 119, 1, 1, 119},      {HOP_BOUNDARY, 2, 0, 118.5, -1, 0, 0},
+        {HOP_FEEDBACK, 0, 0, INFINITY, 4, 0, 145}, {HOP_FEEDBACK, 0, 0, 144.5, 3, 0, 135},
+        {HOP_FEEDBACK, 0, 0, 114.5, -1, 0, 0},     {HOP_CENTRAL, 2, 1, 112, 0, 0, 112},
+        {HOP_CENTRAL, 2, 1, 111.5, -1, 0, 0},      {HOP_CENTRAL, 2, 0, 105, 0, 0, 105},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hop_plan plan = plan_of(&(struct kind){cases[i].estimator, cases[i].probes,
+                                                      cases[i].exit_probes, HOP_EXIT_OWN});
+        struct hop_cost_table cost = support_cost(&plan);
+        struct hop_cost_device *const device = &cost.devices[1];
+        struct hop_error err = {0};
+        plan.micro_batches = 4;
+        cost.boundary_bytes[1] = 2;
+        device->fixed_bytes = 5;
+        device->state_bytes[1] = 100;
+        device->activation_bytes[1] = 10;
+        device->exit_bytes = 7;
+        device->memory = cases[i].memory;
+        assert_int_equal(hop_plan_price(&plan, &cost, i % 2, &err),
+                         cases[i].in_flight < 0 ? HOP_INFEASIBLE : HOP_OK);
+        if (cases[i].in_flight >= 0) {
+            assert_int_equal(plan.parts[1].in_flight, cases[i].in_flight);
+            assert_int_equal(plan.parts[1].pending, cases[i].pending);
+            assert_true(plan.parts[1].memory_bytes == cases[i].bytes);
+            assert_int_equal(plan.parts[0].in_flight,
+                             cases[i].estimator == HOP_CENTRAL ? 0 : plan.micro_batches);
+            assert_int_equal(plan.parts[0].pending, 0);
+        }
+        hop_cost_free(&cost);
+        hop_plan_free(&plan);
+    }
+}
+
 /* Each of three parts on one device fits alone. Together they hold 5 + 300 bytes and 10 a
  * micro-batch; the first is served first, but leaves one for each of the others. */
 static void parts_of_a_device_share_its_memory(void **state)
@@ -836,6 +1157,10 @@ int main(void)
         cmocka_unit_test(two_parts_on_one_device_match_hand),
         cmocka_unit_test(evaluation_runs_forward_only),
         cmocka_unit_test(transfers_of_small_hybrid),
+        cmocka_unit_test(transfers_of_every_kind),
+        cmocka_unit_test(estimators_match_hand),
+        cmocka_unit_test(limits_of_kept_micro_batches_hold),
+        cmocka_unit_test(passes_and_messages_are_priced),
         cmocka_unit_test(greedy_follows_its_rules),
         cmocka_unit_test(greedy_is_deterministic_and_encodes),
         cmocka_unit_test(damaged_words_are_refused),
@@ -849,6 +1174,7 @@ int main(void)
         cmocka_unit_test(impossible_requests_are_named),
         cmocka_unit_test(extra_probe_goes_into_the_last_task),
         cmocka_unit_test(in_flight_follows_memory),
+        cmocka_unit_test(zeroth_order_parts_keep_what_fits),
         cmocka_unit_test(parts_of_a_device_share_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

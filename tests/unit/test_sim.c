@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/estimator.h"
 #include "schedule/greedy.h"
 #include "schedule/price.h"
 #include "sim/simulate.h"
@@ -282,7 +283,12 @@ static struct random_case random_case(uint64_t *random, bool links)
 {
     const double scale = support_between(random, 0, 1) ? 1 : 0.1;
     struct random_case c = {.plan = support_random_plan(random)};
+    const bool estimator = support_between(random, 0, 1);
+    if (estimator)
+        support_random_estimator(&c.plan, random);
     c.cost = support_random_cost(&c.plan, random, scale);
+    if (estimator)
+        support_random_estimator_cost(&c.cost, random, scale);
     if (links)
         support_random_links(&c.cost, random, scale);
     c.schedule = greedy(&c.plan, &c.cost);
@@ -301,9 +307,12 @@ static void greedy_time_is_the_simulated_time(void **state)
 {
     (void)state;
     uint64_t random = 0x1234567;
-    int32_t slower_by_links = 0;
+    int32_t slower_by_links = 0, of[HOP_ESTIMATORS] = {0}, exits = 0, base_losses = 0;
     for (int32_t n = 0; n < PLANS; n++) {
         struct random_case c = random_case(&random, n % 4 != 0);
+        of[c.plan.estimator] += hop_plan_has_zeroth_order(&c.plan);
+        exits += c.schedule.exit_probes > 0;
+        base_losses += hop_plan_sends_base_loss(&c.plan);
         struct hop_greedy *quick;
         struct hop_error err = {0};
         assert_ok(hop_greedy_create(&c.cost, c.plan.part_count + n % 3, c.plan.micro_batches,
@@ -328,6 +337,10 @@ static void greedy_time_is_the_simulated_time(void **state)
         free_case(&c);
     }
     assert_true(slower_by_links > PLANS / 3);
+    for (int32_t e = 0; e < HOP_ESTIMATORS; e++)
+        assert_true(of[e] > PLANS / 40);
+    assert_true(exits > PLANS / 20);
+    assert_true(base_losses > PLANS / 100);
 }
 
 static double start_of(const struct hop_simulation *s, int32_t device, int32_t i)
@@ -417,7 +430,7 @@ static void assert_list_order(const struct random_case *c, const struct hop_simu
         assert_int_equal(next[d], c->schedule.lists[d].count);
 }
 
-/* The way of micro-batch 0 to the head and back. */
+/* The way of micro-batch 0 to the head and back, as far as backprop goes. */
 static double critical_path(const struct random_case *c)
 {
     double seconds = 0;
@@ -509,22 +522,46 @@ static int32_t count_before(const struct random_case *c, int32_t d, int32_t i,
     return count;
 }
 
+/* Micro-batches with all their PROBEs before position i. */
+static int32_t probed_before(const struct random_case *c, int32_t d, int32_t i, int32_t part)
+{
+    const struct hop_plan *const plan = &c->plan;
+    const int32_t each = plan->probe_batch > 0 && plan->probe_batch < plan->probes
+                             ? plan->probe_batch
+                             : plan->probes;
+    return count_before(c, d, i, HOP_PROBE, part) / ((plan->probes + each - 1) / each);
+}
+
+/* Micro-batches whose kept activations are free before position i. */
+static int32_t freed_before(const struct random_case *c, int32_t d, int32_t i, int32_t part)
+{
+    const enum hop_task_kind kind = hop_plan_frees(&c->plan, part);
+    return kind == HOP_PROBE ? probed_before(c, d, i, part) : count_before(c, d, i, kind, part);
+}
+
 /* Do the tasks of the same device before position i allow this one there? */
 static bool is_allowed(const struct random_case *c, int32_t d, int32_t i,
                        const struct hop_task *task)
 {
     const struct hop_part *const part = &c->plan.parts[task->part];
     const int32_t forwards = count_before(c, d, i, HOP_FORWARD, task->part);
-    const int32_t backwards = count_before(c, d, i, HOP_BACKWARD, task->part);
+    const int32_t m = task->micro_batch;
     const bool is_head = part->stage + 1 == c->plan.part_count;
+    const bool is_boundary = c->plan.estimator == HOP_BOUNDARY;
     switch (task->kind) {
     case HOP_FORWARD:
-        return part->gradient != HOP_GRADIENT_BACKPROP ||
-               task->micro_batch - backwards < part->in_flight;
+        return !hop_plan_keeps(&c->plan, task->part) ||
+               m - freed_before(c, d, i, task->part) < part->in_flight;
     case HOP_BACKWARD:
-        return task->micro_batch < forwards;
+        return m < forwards;
+    case HOP_DELTA:
+        return m < forwards && (!is_boundary || m < probed_before(c, d, i, task->part));
     case HOP_PROBE:
-        return !is_head || task->micro_batch < forwards;
+        if (part->pending && m - count_before(c, d, i, HOP_DELTA, task->part) >= part->pending)
+            return false;
+        return (!is_head && !is_boundary) || m < forwards;
+    case HOP_EXIT_PROBE:
+        return task->part != hop_plan_last_zeroth_order(&c->plan) || m < forwards;
     default:
         for (int32_t j = i; j < c->schedule.lists[d].count; j++)
             if (c->schedule.lists[d].tasks[j].part == task->part &&
@@ -537,7 +574,8 @@ static bool is_allowed(const struct random_case *c, int32_t d, int32_t i,
 static int32_t rank_of(const struct hop_task *task)
 {
     const int32_t ranks[HOP_TASK_KINDS] = {
-        [HOP_BACKWARD] = 0, [HOP_FORWARD] = 1, [HOP_PROBE] = 2, [HOP_STEP] = 3};
+        [HOP_BACKWARD] = 0, [HOP_DELTA] = 1,      [HOP_FORWARD] = 2,
+        [HOP_PROBE] = 3,    [HOP_EXIT_PROBE] = 4, [HOP_STEP] = 5};
     return ranks[task->kind] * 10000 + task->micro_batch * 100 + task->probe_lo;
 }
 
@@ -861,9 +899,12 @@ static void predicted_memory_is_never_passed(void **state)
                 hop_price_memory(&c.cost, &c.plan, p, part->in_flight, part->pending);
             assert_true(s.peak_memory[part->device] <= predicted);
             reached += part->in_flight && s.peak_memory[part->device] == predicted;
-            assert_true(s.peak_memory[part->device] ==
-                        hop_price_memory(&c.cost, &c.plan, p, hop_schedule_slots(&c.schedule, p),
-                                         hop_schedule_pending(&c.schedule, p)));
+            /* Activations and tangents need not be most at the same time. */
+            if (!part->pending)
+                assert_true(s.peak_memory[part->device] ==
+                            hop_price_memory(&c.cost, &c.plan, p,
+                                             hop_schedule_slots(&c.schedule, p),
+                                             hop_schedule_pending(&c.schedule, p)));
         }
         hop_simulation_free(&s);
         free_case(&c);
