@@ -8,7 +8,7 @@
 #include "gemm_rate.h"
 #include "ops/ops.h"
 
-enum { RANK = 8, REPEATS_MIN = 3 };
+enum { RANK = 8, TANGENTS = 3, REPEATS_MIN = 3 };
 static const double seconds = 0.3; /* a case */
 
 struct model {
@@ -86,6 +86,52 @@ static void bare(const struct bench *b, int64_t out, int64_t in, double *forward
     fflush(stdout);
 }
 
+/* The time of `count` tangents, and of each beside the forward call it follows. */
+static void report_tangent(const struct bench *b, const char *name, int count, double took,
+                           double gflop, double forward)
+{
+    printf("{\"bench\":\"ops\",\"backend\":\"%s\",\"threads\":%d,\"model\":\"%s\",\"dtype\":\"%s\","
+           "\"op\":\"%s tangent, %d at once\",\"rows\":%lld,\"ms\":%.3f,\"gflops\":%.1f,"
+           "\"each_of_forward\":%.3f}\n",
+           b->ops->name, b->threads, b->model->name, hop_dtype_name(b->dtype), name, count,
+           (long long)b->rows, took * 1e3, gflop / took, took / count / forward);
+    fflush(stdout);
+}
+
+/* Tangents of projections whose forward call took `forward` seconds. */
+static void bench_projection_tangent(struct bench *b, const char *name, const void *x, int64_t in,
+                                     const struct hop_projection *p, const int64_t *out, int n,
+                                     bool residual, double work, double forward)
+{
+    for (int count = 1; count <= TANGENTS; count += TANGENTS - 1) {
+        struct hop_projection_tangent t[3];
+        const int64_t rows = count * b->rows;
+        void *const dx = activation(b, rows * in);
+        float *const da = gemm_rate_matrix(HOP_F32, count * RANK * in), *db[3];
+        double took;
+        for (int i = 0; i < n; i++) {
+            db[i] = gemm_rate_matrix(HOP_F32, count * RANK * out[i]);
+            t[i] = (struct hop_projection_tangent){.weight = p[i].weight,
+                                                   .lora = p[i].lora,
+                                                   .u = p[i].u,
+                                                   .groups = count,
+                                                   .da = da,
+                                                   .db = db[i],
+                                                   .dy = activation(b, rows * out[i])};
+        }
+        BEST(b, took,
+             b->ops->project_tangent(b->backend, b->dtype, count, b->rows, x, dx, t, n,
+                                     residual ? t[0].dy : NULL, &b->err));
+        report_tangent(b, name, count, took, count * work, forward);
+        for (int i = 0; i < n; i++) {
+            free(t[i].dy);
+            free(db[i]);
+        }
+        free(da);
+        free(dx);
+    }
+}
+
 /* n projections of the same input with these widths. */
 static void bench_projection(struct bench *b, const char *name, int64_t in, const int64_t *out,
                              int n, bool residual)
@@ -125,6 +171,7 @@ static void bench_projection(struct bench *b, const char *name, int64_t in, cons
     report(b, op, took, work, bare_forward);
     b->forward += took * (double)b->model->blocks;
     b->bare_forward += bare_forward * (double)b->model->blocks;
+    bench_projection_tangent(b, name, x, in, p, out, n, residual, work, took);
     BEST(b, took, b->ops->project_backward(b->backend, b->dtype, b->rows, x, p, n, dx, &b->err));
     snprintf(op, sizeof op, "%s backward, r=%d", name, RANK);
     report(b, op, took, work, bare_backward);
@@ -159,6 +206,28 @@ static void bench_projection(struct bench *b, const char *name, int64_t in, cons
     free(dx);
 }
 
+static void bench_attention_tangent(struct bench *b, const struct hop_attention *shape,
+                                    const void *q, const void *k, const void *v, const void *out,
+                                    const float *lse, double work, double forward)
+{
+    for (int count = 1; count <= TANGENTS; count += TANGENTS - 1) {
+        const int64_t rows = count * b->rows;
+        void *const dq = activation(b, rows * shape->q_stride);
+        void *const dk = activation(b, rows * shape->kv_stride);
+        void *const dv = activation(b, rows * shape->kv_stride);
+        void *const dout = activation(b, rows * shape->q_stride);
+        double took;
+        BEST(b, took,
+             b->ops->attention_tangent(b->backend, b->dtype, shape, count, q, k, v, out, lse, dq,
+                                       dk, dv, dout, &b->err));
+        report_tangent(b, "attention", count, took, (2 * count + 0.5) * work, forward);
+        free(dq);
+        free(dk);
+        free(dv);
+        free(dout);
+    }
+}
+
 static void bench_attention(struct bench *b)
 {
     const struct model *const m = b->model;
@@ -189,6 +258,7 @@ static void bench_attention(struct bench *b)
     BEST(b, took,
          b->ops->attention_forward(b->backend, b->dtype, &shape, q, k, v, out, lse, &b->err));
     report(b, "attention forward", took, work, 0.0);
+    bench_attention_tangent(b, &shape, q, k, v, out, lse, work, took);
     b->forward += took * (double)m->blocks;
     BEST(b, took,
          b->ops->attention_backward(b->backend, b->dtype, &shape, q, k, v, out, lse, dout, dq, dk,

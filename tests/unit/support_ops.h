@@ -8,7 +8,7 @@
 
 #include "ops/ops.h"
 
-enum { ARRAYS_MAX = 16 };
+enum { ARRAYS_MAX = 18 };
 
 enum array_role {
     ARRAY_INPUT,    /* random; differentiated where a gradient names it */

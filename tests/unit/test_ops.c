@@ -285,13 +285,17 @@ enum {
     DX = 2
 }; /* then W, A, B, y, u, dy, dA, dB, bias of the one projection tested */
 
-static void run_project(const struct problem *p, struct device *d)
+static void run_groups(const struct problem *p, struct device *d, const int32_t *offset)
 {
     const struct projection *const s = p->shape;
     void *host[3];
     struct hop_projection projection[3];
-    const struct hop_lora lora = {
-        .rank = s->rank, .groups = s->groups, .scale = 1.5f, .a = at(p, 4), .b = at(p, 5)};
+    const struct hop_lora lora = {.rank = s->rank,
+                                  .groups = s->groups,
+                                  .scale = 1.5f,
+                                  .a = at(p, 4),
+                                  .b = at(p, 5),
+                                  .offset = offset};
     void *spare[6] = {0};
     for (int i = 0; i < s->n; i++) {
         projection[i] = (struct hop_projection){
@@ -329,47 +333,64 @@ static void run_project(const struct problem *p, struct device *d)
     }
 }
 
-static void check_project(const struct projection *s, bool differentiate)
+static void run_project(const struct problem *p, struct device *d)
+{
+    run_groups(p, d, NULL);
+}
+
+static void add_project(struct problem *p, const struct projection *s, bool differentiate)
 {
     const size_t rows = (size_t)s->rows, in = (size_t)s->in, out = (size_t)s->out;
     const size_t rank = (size_t)s->rank, groups = (size_t)s->groups;
     const float narrow = 1.0f / sqrtf((float)s->in);
+    problem_add(p, (struct array){.name = "x", .n = rows * in});
+    problem_add(p, (struct array){.name = "residual", .n = rows * out});
+    /* With several projections the outputs of only one are projected on dy, so dx is not its
+     * gradient. */
+    problem_add(p, (struct array){.name = "dx",
+                                  .role = differentiate && s->n == 1 && !s->no_dx ? ARRAY_GRADIENT
+                                                                                  : ARRAY_OUTPUT,
+                                  .of = X,
+                                  .n = rows * in});
+    problem_add(p, (struct array){.name = "w", .n = out * in, .spread = narrow});
+    problem_add(
+        p, (struct array){.name = "a", .n = groups * rank * in, .spread = narrow, .f32 = true});
+    problem_add(p,
+                (struct array){.name = "b", .n = groups * out * rank, .spread = 0.3f, .f32 = true});
+    problem_add(p, (struct array){.name = "y", .role = ARRAY_OUTPUT, .n = rows * out});
+    problem_add(p,
+                (struct array){.name = "u", .role = ARRAY_OUTPUT, .n = rows * rank, .f32 = true});
+    problem_add(p, (struct array){.name = "dy", .role = ARRAY_UPSTREAM, .of = 6, .n = rows * out});
+    problem_add(p, (struct array){.name = "da",
+                                  .role = ARRAY_GRADIENT,
+                                  .of = 4,
+                                  .n = rank * in * (groups == 1),
+                                  .f32 = true});
+    problem_add(p, (struct array){.name = "db",
+                                  .role = ARRAY_GRADIENT,
+                                  .of = 5,
+                                  .n = out * rank * (groups == 1),
+                                  .f32 = true});
+    problem_add(p, (struct array){.name = "bias", .n = s->bias ? out : 0, .f32 = true});
+}
+
+static void check_project_as(const struct projection *s, bool differentiate,
+                             void (*run)(const struct problem *p, struct device *d))
+{
+    const size_t rows = (size_t)s->rows, in = (size_t)s->in, out = (size_t)s->out;
+    const size_t rank = (size_t)s->rank, groups = (size_t)s->groups;
     char name[96];
     snprintf(name, sizeof name, "project %zu x %zu x %zu, n %d, rank %zu, groups %zu%s%s%s", rows,
              in, out, s->n, rank, groups, s->residual ? ", residual" : "",
              s->no_dx ? ", no dx" : "", s->bias ? ", bias" : "");
-    struct problem p = {
-        .name = name, .shape = s, .run = run_project, .forward_only = s->groups > 1};
-    problem_add(&p, (struct array){.name = "x", .n = rows * in});
-    problem_add(&p, (struct array){.name = "residual", .n = rows * out});
-    /* With several projections the outputs of only one are projected on dy, so dx is not its
-     * gradient. */
-    problem_add(&p, (struct array){.name = "dx",
-                                   .role = differentiate && s->n == 1 && !s->no_dx ? ARRAY_GRADIENT
-                                                                                   : ARRAY_OUTPUT,
-                                   .of = X,
-                                   .n = rows * in});
-    problem_add(&p, (struct array){.name = "w", .n = out * in, .spread = narrow});
-    problem_add(
-        &p, (struct array){.name = "a", .n = groups * rank * in, .spread = narrow, .f32 = true});
-    problem_add(&p,
-                (struct array){.name = "b", .n = groups * out * rank, .spread = 0.3f, .f32 = true});
-    problem_add(&p, (struct array){.name = "y", .role = ARRAY_OUTPUT, .n = rows * out});
-    problem_add(&p,
-                (struct array){.name = "u", .role = ARRAY_OUTPUT, .n = rows * rank, .f32 = true});
-    problem_add(&p, (struct array){.name = "dy", .role = ARRAY_UPSTREAM, .of = 6, .n = rows * out});
-    problem_add(&p, (struct array){.name = "da",
-                                   .role = ARRAY_GRADIENT,
-                                   .of = 4,
-                                   .n = rank * in * (groups == 1),
-                                   .f32 = true});
-    problem_add(&p, (struct array){.name = "db",
-                                   .role = ARRAY_GRADIENT,
-                                   .of = 5,
-                                   .n = out * rank * (groups == 1),
-                                   .f32 = true});
-    problem_add(&p, (struct array){.name = "bias", .n = s->bias ? out : 0, .f32 = true});
+    struct problem p = {.name = name, .shape = s, .run = run, .forward_only = s->groups > 1};
+    add_project(&p, s, differentiate);
     check(&p, BF16_BOUND, differentiate);
+}
+
+static void check_project(const struct projection *s, bool differentiate)
+{
+    check_project_as(s, differentiate, run_project);
 }
 
 static void test_project(void **state)
@@ -396,6 +417,74 @@ static void test_project(void **state)
         check_project(&small[i], true);
     for (size_t i = 0; i < sizeof large / sizeof *large; i++)
         check_project(&large[i], false);
+}
+
+/* --- groups with unequal runs of rows --- */
+
+struct uneven {
+    struct projection projection; /* first: the shape of a problem */
+    int32_t offset[6];
+};
+
+static const struct uneven unevens[] = {
+    {{12, 24, 40, 1, 4, 3, false, false, false}, {0, 1, 9, 12}},
+    {{20, 40, 56, 1, 3, 5, true, false, true}, {0, 7, 7, 8, 16, 20}},
+    {{390, 48, 64, 2, 8, 4, false, false, true}, {0, 17, 130, 300, 390}},
+    {{600, 64, 1100, 1, 8, 2, true, false, false}, {0, 599, 600}},
+    {{3, 64, 80, 3, 1, 3, false, false, false}, {0, 1, 2, 3}},
+};
+
+static void run_uneven(const struct problem *p, struct device *d)
+{
+    const struct uneven *const s = p->shape;
+    run_groups(p, d, s->offset);
+}
+
+/* Each group's rows alone, as a call of their own. */
+static void run_apart(const struct problem *p, struct device *d)
+{
+    const struct uneven *const s = p->shape;
+    const struct projection *const whole = &s->projection;
+    const int64_t in = whole->in, out = whole->out, rank = whole->rank;
+    for (int32_t g = 0; g < whole->groups; g++) {
+        struct projection one = *whole;
+        struct problem part = *p;
+        const int64_t row = s->offset[g];
+        one.rows = s->offset[g + 1] - row;
+        one.groups = 1;
+        part.shape = &one;
+        const size_t step[] = {[X] = (size_t)(row * in),      [RESIDUAL] = (size_t)(row * out),
+                               [4] = (size_t)(g * rank * in), [5] = (size_t)(g * out * rank),
+                               [6] = (size_t)(row * out),     [7] = (size_t)(row * rank)};
+        for (size_t i = 0; i < sizeof step / sizeof *step; i++)
+            part.array[i].device = (char *)part.array[i].device +
+                                   step[i] * (part.array[i].f32 ? 4 : hop_dtype_size(d->dtype));
+        run_project(&part, d);
+    }
+}
+
+/* The reference in one call is the reference group by group, and the others follow it. */
+static void test_project_groups(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof unevens / sizeof *unevens; i++) {
+        const struct projection *const s = &unevens[i].projection;
+        check_project_as(s, false, run_uneven);
+        float *wanted = NULL;
+        for (int apart = 0; apart < 2; apart++) {
+            struct problem p = {
+                .shape = s, .run = apart ? run_apart : run_uneven, .forward_only = true};
+            add_project(&p, s, false);
+            problem_run(&p, hop_backend_find("reference"), HOP_F32, 1);
+            const size_t bytes = p.array[6].n * sizeof *wanted;
+            if (apart)
+                assert_memory_equal(p.array[6].value, wanted, bytes);
+            else
+                wanted = memcpy(malloc(bytes), p.array[6].value, bytes);
+            problem_free(&p);
+        }
+        free(wanted);
+    }
 }
 
 /* Residual and result in one place, gradients added to what is there. */
@@ -701,19 +790,13 @@ static void test_forward_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_rmsnorm_backward_adds),
-        cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_swiglu_in_place),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_project),
-        cmocka_unit_test(test_project_in_place),
-        cmocka_unit_test(test_project_bias),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_weight_conversion),
+        cmocka_unit_test(test_rmsnorm),        cmocka_unit_test(test_rmsnorm_backward_adds),
+        cmocka_unit_test(test_swiglu),         cmocka_unit_test(test_swiglu_in_place),
+        cmocka_unit_test(test_rope),           cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_embed),          cmocka_unit_test(test_project),
+        cmocka_unit_test(test_project_groups), cmocka_unit_test(test_project_in_place),
+        cmocka_unit_test(test_project_bias),   cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_loss),           cmocka_unit_test(test_weight_conversion),
         cmocka_unit_test(test_forward_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
