@@ -18,9 +18,10 @@
 #include "base/random.h"
 
 enum {
-    PANEL = 16, /* vectors multiplied together: their sums stay in registers */
-    LANES = 8,  /* partial sums of an inner product */
-    EXTRA = 8,  /* vectors beyond the rank: they make the wanted ones converge */
+    PANEL = 16,       /* vectors multiplied together: their sums stay in registers */
+    LANES = 8,        /* partial sums of an inner product */
+    EXTRA = 8,        /* vectors beyond the rank: they make the wanted ones converge */
+    SERIAL = 1 << 14, /* elements below which a team of threads costs more than it saves */
     MOST_ITERATIONS = 64,
     MOST_SWEEPS = 60
 };
@@ -110,7 +111,7 @@ static void multiply(const struct svd *svd)
 {
     for (size_t first = 0; first < svd->k; first += PANEL) {
         pack_panel(svd, &svd->x, first);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (svd->out * svd->in > SERIAL)
         for (size_t r = 0; r < svd->out; r++) {
             float *const row = own_piece(svd);
             hop_convert(row, HOP_F32, element(svd, r, 0), svd->dtype, svd->in);
@@ -135,7 +136,7 @@ static void multiply_transposed(const struct svd *svd)
 {
     for (size_t first = 0; first < svd->k; first += PANEL) {
         pack_panel(svd, &svd->y, first);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (svd->out * svd->in > SERIAL)
         for (size_t column = 0; column < svd->in; column += PANEL) {
             const size_t width = svd->in - column < PANEL ? svd->in - column : PANEL;
             float *const rows = own_piece(svd);
