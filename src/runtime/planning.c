@@ -92,6 +92,23 @@ static hop_status adopt_adapter(struct hop_job *job, const struct hop_model_conf
     return HOP_OK;
 }
 
+static bool has_target(const struct hop_job *job, enum hop_target target)
+{
+    for (size_t i = 0; i < job->lora.targets.count; i++)
+        if (strcmp(job->lora.targets.items[i], hop_target_names[target]) == 0)
+            return true;
+    return false;
+}
+
+/* Feedback trains what is added to the residual stream. */
+static void warn_of_feedback(const struct hop_job *job)
+{
+    if (job->zo.estimator == HOP_FEEDBACK && !has_target(job, HOP_O_PROJ) &&
+        !has_target(job, HOP_DOWN_PROJ))
+        hop_warn("zo.estimator: feedback trains the adapters of o_proj and down_proj only, and "
+                 "lora.targets has neither: BP-free devices will learn nothing");
+}
+
 static void warn_of_ignored_keys(const struct hop_job *job, const struct hop_strategy *strategy)
 {
     if (job->plan.blocks && !strategy->uses_fixed_blocks)
@@ -302,6 +319,7 @@ hop_status hop_job_forecast(const struct hop_job *job, const struct hop_problem 
     if (job->plan.file)
         return follow_file(job->plan.file, &problem->cost, out, err);
     warn_of_ignored_keys(job, problem->strategy);
+    warn_of_feedback(job);
     return hop_forecast_plan(problem->strategy, &problem->request, out, err);
 }
 
