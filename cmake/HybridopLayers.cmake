@@ -25,6 +25,9 @@ if(TARGET hop_ops)
   endif()
 endif()
 hybridop_layer(model OpenMP::OpenMP_C)
+# The same factors on every machine: no fused multiply-add.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/model/core_factors.c PROPERTIES
+  COMPILE_OPTIONS -ffp-contract=off)
 hybridop_layer(train)
 hybridop_layer(cluster PkgConfig::HWLOC)
 if(TARGET hop_cluster)

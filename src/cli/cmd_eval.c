@@ -111,8 +111,10 @@ static hop_status run(void *input, struct hop_error *err)
     hop_status status = HOP_OK;
     struct hop_job job = {0};
     struct hop_plan plan = {0};
-    if (options->adapter)
+    if (options->adapter) {
         HOP_TRY_DONE(hop_job_options_set(&options->job, "lora.init", options->adapter, err));
+        HOP_TRY_DONE(hop_job_options_set(&options->job, "lora.core", "0", err));
+    }
     HOP_TRY_DONE(hop_job_options_load(&options->job, &job, err));
     HOP_TRY_DONE(hop_job_plan(&job, &plan, err));
     HOP_TRY_DONE(launch(options, &job, &plan, err));

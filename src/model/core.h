@@ -29,14 +29,20 @@ hop_status hop_core_of(const struct hop_weights *weights, const struct hop_model
                        int32_t block, enum hop_target target, int32_t rank, float *a, float *b,
                        struct hop_error *err);
 
-/* Does this block train cores? */
-bool hop_lora_has_core(const struct hop_lora_config *lora, int32_t block);
+/* to (out, rank) = b (out, rank) r (rank, rank) */
+void hop_core_product(const float *b, const float *r, int64_t out, int64_t rank, float *to);
+
+/* The fixed factors of all cores of blocks [lo, hi), at the places of A and B in a plain layout
+ * (created here; hop_parameters_free()); 0 where A and B are trained. */
+hop_status hop_core_fixed(const struct hop_weights *weights, const struct hop_model_config *model,
+                          const struct hop_lora_config *lora, int32_t lo, int32_t hi,
+                          struct hop_parameters *out, struct hop_error *err);
 
 /* The same adapters as plain LoRA: `out` (created here; hop_parameters_free()) has A and B of every
  * module, with A and B R where `parameters` has a core. *lora_out has no cores. What is written for
- * other programs, and what merges. */
-hop_status hop_core_expand(const struct hop_weights *weights, const struct hop_model_config *model,
-                           const struct hop_lora_config *lora,
+ * other programs, and what merges. `fixed` is of the same blocks. */
+hop_status hop_core_expand(const struct hop_model_config *model, const struct hop_lora_config *lora,
+                           const struct hop_parameters *fixed,
                            const struct hop_parameters *parameters, int32_t lo, int32_t hi,
                            struct hop_lora_config *lora_out, struct hop_parameters *out,
                            struct hop_error *err);

@@ -46,7 +46,8 @@ struct hop_parameter {
     size_t offset, count;
 };
 
-/* All factors of blocks [lo, hi), ordered by block, target, factor, in one flat array each. */
+/* All trained factors of blocks [lo, hi), ordered by block, target, factor, in one flat array each.
+ */
 struct hop_parameters {
     struct hop_parameter *items;
     size_t count;
@@ -63,13 +64,22 @@ int32_t hop_lora_adapted(const struct hop_lora_config *lora);
 int32_t hop_lora_rank(const struct hop_lora_config *lora, int32_t block, enum hop_target target);
 double hop_lora_alpha(const struct hop_lora_config *lora, int32_t block, enum hop_target target);
 double hop_lora_scale(const struct hop_lora_config *lora, int32_t block, enum hop_target target);
-/* Largest rank a projection has in any block. */
+/* Does this block train cores? */
+bool hop_lora_has_core(const struct hop_lora_config *lora, int32_t block);
+/* Do any of blocks [lo, hi)? */
+bool hop_lora_has_cores(const struct hop_lora_config *lora, int32_t lo, int32_t hi);
+/* The same ranks and scales with A and B everywhere: what an adapter with cores is to other
+ * programs. HOP_UNSUPPORTED where blocks differ and there are more than HOP_LORA_BLOCKS. */
+hop_status hop_lora_plain(const struct hop_lora_config *lora, int32_t blocks,
+                          struct hop_lora_config *out, struct hop_error *err);
+/* Largest rank a projection has in any block; with cores, the larger of theirs and the others',
+ * whichever blocks have them. */
 int32_t hop_lora_largest_rank(const struct hop_lora_config *lora, enum hop_target target);
-/* The configuration in which every block is like the largest: the bound that blocks are priced
- * with before it is known which go where. */
+/* The configuration in which every block is like the largest, without cores: the bound that blocks
+ * are priced with before it is known which go where. */
 struct hop_lora_config hop_lora_widened(const struct hop_lora_config *lora);
-/* The first module of blocks [0, blocks) whose rank or scale is not the same in both; false when
- * there is none. */
+/* The first module of blocks [0, blocks) whose rank, scale or kind of factors is not the same in
+ * both; false when there is none. */
 bool hop_lora_difference(const struct hop_lora_config *a, const struct hop_lora_config *b,
                          int32_t blocks, int32_t *block, enum hop_target *target);
 
@@ -81,29 +91,39 @@ hop_status hop_lora_parse(const json_t *object, const char *where, struct hop_lo
 
 /* The same on every device and for every split: keys of random directions and wire names use it. */
 uint32_t hop_parameter_id(const struct hop_parameter *parameter);
-/* "base_model.model.model.layers.{i}.self_attn.q_proj.lora_A.weight" into name. */
+/* "base_model.model.model.layers.{i}.self_attn.q_proj.lora_A.weight", "...lora_core.weight" into
+ * name. */
 void hop_parameter_name(const struct hop_parameter *parameter, char *name, size_t size);
 
 /* Layout and zeroed storage. */
 hop_status hop_parameters_create(const struct hop_model_config *config,
                                  const struct hop_lora_config *lora, int32_t lo, int32_t hi,
                                  struct hop_parameters *out, struct hop_error *err);
+/* The same with A and B of every module, also where a core is trained. */
+hop_status hop_parameters_create_plain(const struct hop_model_config *config,
+                                       const struct hop_lora_config *lora, int32_t lo, int32_t hi,
+                                       struct hop_parameters *out, struct hop_error *err);
 void hop_parameters_free(struct hop_parameters *parameters);
-/* Factor matrices of blocks [lo, hi): two for every module with an adapter. */
+/* Trained matrices of blocks [lo, hi): two for every module with an adapter, one where it is a
+ * core.
+ */
 size_t hop_lora_factors(const struct hop_lora_config *lora, int32_t lo, int32_t hi);
-/* Trainable parameters of blocks [lo, hi). */
+/* Trained parameters of blocks [lo, hi). */
 int64_t hop_lora_parameters(const struct hop_model_config *config,
                             const struct hop_lora_config *lora, int32_t lo, int32_t hi);
-/* Of one block; of the largest, were every projection as large as it is in any block, where blocks
- * differ. */
+/* Numbers in A and B of every module there. */
+int64_t hop_lora_plain_parameters(const struct hop_model_config *config,
+                                  const struct hop_lora_config *lora, int32_t lo, int32_t hi);
+/* A and B of one block; of the largest, were every projection as large as it is in any block, where
+ * blocks differ. */
 int64_t hop_lora_block_parameters(const struct hop_model_config *config,
                                   const struct hop_lora_config *lora);
 
 /* All-zero gradients, the start of every mini-batch. */
 void hop_parameters_zero_gradients(struct hop_parameters *parameters);
 
-/* A ~ U(-1/sqrt(in), 1/sqrt(in)), B = 0, from (seed, parameter id) only: independent of the split.
- */
+/* A ~ U(-1/sqrt(in), 1/sqrt(in)), B = 0, cores 0, from (seed, parameter id) only: independent of
+ * the split. */
 void hop_parameters_initialise(struct hop_parameters *parameters, uint64_t seed);
 
 #endif

@@ -29,9 +29,10 @@ static json_t *modules_json(const struct hop_lora_config *lora)
 
 json_t *hop_lora_json(const struct hop_lora_config *lora)
 {
-    return json_pack("{s:i, s:f, s:b, s:o, s:o}", "rank", (int)lora->rank, "alpha", lora->alpha,
-                     "rslora", (int)lora->rslora, "targets", targets_json(lora), "modules",
-                     modules_json(lora));
+    return json_pack("{s:i, s:f, s:b, s:o, s:o, s:[i, i, i]}", "rank", (int)lora->rank, "alpha",
+                     lora->alpha, "rslora", (int)lora->rslora, "targets", targets_json(lora),
+                     "modules", modules_json(lora), "core", (int)lora->core, (int)lora->core_lo,
+                     (int)lora->core_hi);
 }
 
 static hop_status parse_targets(const json_t *list, const char *where, struct hop_lora_config *lora,
@@ -80,6 +81,25 @@ static hop_status parse_modules(const json_t *blocks, const char *where,
     return HOP_OK;
 }
 
+/* [rank, first block, end]; may be missing. */
+static hop_status parse_core(const json_t *core, const char *where, struct hop_lora_config *lora,
+                             struct hop_error *err)
+{
+    const json_int_t rank = json_integer_value(json_array_get(core, 0));
+    const json_int_t lo = json_integer_value(json_array_get(core, 1));
+    const json_int_t hi = json_integer_value(json_array_get(core, 2));
+    if (!core)
+        return HOP_OK;
+    if (json_array_size(core) != 3 || rank < 0 || rank > HOP_MAX_RANK || lo < 0 || lo > hi ||
+        hi > INT32_MAX)
+        return hop_fail(err, HOP_INPUT, "%s: core must be [rank up to %d, first block, end]", where,
+                        HOP_MAX_RANK);
+    lora->core = (int32_t)rank;
+    lora->core_lo = (int32_t)lo;
+    lora->core_hi = (int32_t)hi;
+    return HOP_OK;
+}
+
 hop_status hop_lora_parse(const json_t *object, const char *where, struct hop_lora_config *out,
                           struct hop_error *err)
 {
@@ -94,6 +114,7 @@ hop_status hop_lora_parse(const json_t *object, const char *where, struct hop_lo
     HOP_TRY(hop_json_get_bool(object, "rslora", where, false, &lora.rslora, err));
     HOP_TRY(parse_targets(json_object_get(object, "targets"), where, &lora, err));
     HOP_TRY(parse_modules(json_object_get(object, "modules"), where, &lora, err));
+    HOP_TRY(parse_core(json_object_get(object, "core"), where, &lora, err));
     *out = lora;
     return HOP_OK;
 }

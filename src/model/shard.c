@@ -129,6 +129,8 @@ struct hop_submatrix hop_shard_factor(const struct hop_model_config *model,
                                       enum hop_factor factor, int32_t rank)
 {
     struct hop_submatrix slice = hop_shard_weight(model, shard, target);
+    if (factor == HOP_LORA_CORE)
+        return (struct hop_submatrix){.rows = rank, .columns = rank};
     if (factor == HOP_LORA_A) {
         slice.row = 0;
         slice.rows = rank;
@@ -141,7 +143,7 @@ struct hop_submatrix hop_shard_factor(const struct hop_model_config *model,
 
 bool hop_shard_shares(const struct hop_shard *shard, enum hop_target target, enum hop_factor factor)
 {
-    const bool split = splits_inputs(target) == (factor == HOP_LORA_A);
+    const bool split = factor != HOP_LORA_CORE && splits_inputs(target) == (factor == HOP_LORA_A);
     const bool of_keys = target == HOP_K_PROJ || target == HOP_V_PROJ;
     return !split || (of_keys && shard->cuts_groups);
 }

@@ -32,7 +32,7 @@ static void copy(const struct hop_submatrix *from_slice, const float *from,
                from + (r - f->row) * f->columns + (begin - f->column), (size_t)n * sizeof *to);
 }
 
-/* Both factors of an adapter have the rank on one of their sides. */
+/* Every factor of an adapter has the rank on one of its sides. */
 static int32_t rank_of(const struct hop_parameter *item)
 {
     return (int32_t)(item->factor == HOP_LORA_A ? item->rows : item->columns);

@@ -16,6 +16,11 @@ static hop_status check_shard(const struct hop_stage_config *config, struct hop_
 {
     if (hop_shard_is_whole(&config->shard))
         return HOP_OK;
+    if (hop_lora_has_cores(&config->lora, config->lo, config->hi))
+        return hop_fail(err, HOP_UNSUPPORTED,
+                        "blocks %d to %d: tensor shards train no cores, whose factors are those of "
+                        "whole projections; give the stage whole tensors or plain LoRA",
+                        config->lo, config->hi);
     if (config->probes > 0 || config->gradient == HOP_GRADIENT_ZEROTH_ORDER)
         return hop_fail(err, HOP_UNSUPPORTED,
                         "blocks %d to %d: tensor shards run no zeroth-order probes; give the stage "
@@ -214,11 +219,11 @@ done:
     return status;
 }
 
-/* Parameters come in the order the layout of lora.h promises: block, target, A then B. */
+/* Factors come in the order the layout of lora.h promises: block, target, A then B. */
 static void find_adapters(struct hop_stage *stage)
 {
-    for (size_t p = 0; p < stage->parameters.count; p++) {
-        const struct hop_parameter *const item = &stage->parameters.items[p];
+    for (size_t p = 0; p < stage->adapters->count; p++) {
+        const struct hop_parameter *const item = &stage->adapters->items[p];
         struct hop__block *const block = &stage->blocks[item->block - stage->config.lo];
         size_t *const offsets = item->factor == HOP_LORA_A ? block->a : block->b;
         offsets[item->target] = item->offset;
@@ -228,15 +233,15 @@ static void find_adapters(struct hop_stage *stage)
 static hop_status create_adapters(struct hop_stage *stage, struct hop_error *err)
 {
     const struct hop_stage_config *const config = &stage->config;
-    struct hop_parameters *const parameters = &stage->parameters;
-    HOP_TRY(hop_parameters_create(&config->model, &config->lora, config->lo, config->hi, parameters,
-                                  err));
+    HOP_TRY(hop_parameters_create(&config->model, &config->lora, config->lo, config->hi,
+                                  &stage->parameters, err));
+    HOP_TRY(hop__cores_create(stage, err));
     find_adapters(stage);
-    stage->values = parameters->values;
-    stage->gradients = parameters->gradients;
+    stage->values = stage->adapters->values;
+    stage->gradients = stage->adapters->gradients;
     if (stage->ops->host_memory)
         return HOP_OK;
-    const size_t bytes = parameters->total * sizeof(float);
+    const size_t bytes = stage->adapters->total * sizeof(float);
     const size_t groups = hop__stage_groups(config), copies = groups > 1 ? groups : 1;
     void *values = NULL, *gradients = NULL;
     stage->values = stage->gradients = NULL;
@@ -244,7 +249,7 @@ static hop_status create_adapters(struct hop_stage *stage, struct hop_error *err
     stage->values = values;
     HOP_TRY(stage->ops->alloc(stage->backend, bytes, &gradients, err));
     stage->gradients = gradients;
-    return hop_calloc(&stage->mirror, copies * parameters->total, sizeof(float), err);
+    return hop_calloc(&stage->mirror, copies * stage->adapters->total, sizeof(float), err);
 }
 
 static hop_status allocate_rotation(struct hop_stage *stage, struct hop_error *err)
@@ -296,11 +301,14 @@ hop_status hop_stage_create(const struct hop_ops *ops, struct hop_backend *backe
     stage->backend = backend;
     stage->config = hop__stage_local(config);
     stage->whole = config->model;
+    stage->adapters = &stage->parameters;
     stage->first_head = hop_shard_heads(&config->model, &config->shard).lo;
     hop__stage_layout(&stage->config, &stage->layout);
     HOP_TRY_DONE(allocate(stage, err));
     HOP_TRY_DONE(load_weights(stage, weights, err));
     HOP_TRY_DONE(load_rope(stage, err));
+    HOP_TRY_DONE(hop__cores_load(stage, weights, err));
+    HOP_TRY_DONE(hop_stage_adapters_changed(stage, err));
     *out = stage;
     stage = NULL;
 done:
@@ -332,6 +340,7 @@ void hop_stage_free(struct hop_stage *stage)
     stage->ops->release(stage->backend, stage->vectors);
     stage->ops->release(stage->backend, stage->kept);
     stage->ops->release(stage->backend, stage->scratch);
+    hop__cores_free(stage);
     hop_parameters_free(&stage->parameters);
     free(stage->blocks);
     free(stage->slot_used);
@@ -349,8 +358,10 @@ struct hop_parameters *hop_stage_parameters(struct hop_stage *stage)
 
 hop_status hop_stage_adapters_changed(struct hop_stage *stage, struct hop_error *err)
 {
+    if (hop__stage_has_cores(stage))
+        hop__cores_changed(stage);
     if (stage->ops->host_memory)
         return HOP_OK;
-    return stage->ops->write(stage->backend, stage->values, stage->parameters.values,
-                             stage->parameters.total * sizeof(float), err);
+    return stage->ops->write(stage->backend, stage->values, stage->adapters->values,
+                             stage->adapters->total * sizeof(float), err);
 }

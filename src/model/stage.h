@@ -68,8 +68,8 @@ struct hop_stage_bytes hop_stage_bytes(const struct hop_stage_config *config);
 struct hop_stage;
 
 /* ops, backend and weights are borrowed and must outlive the stage. A backward-less ops with
- * HOP_GRADIENT_BACKPROP is HOP_UNSUPPORTED, and so is a shard with probes. Adapter values start at
- * zero. */
+ * HOP_GRADIENT_BACKPROP is HOP_UNSUPPORTED, and so is a shard with probes or cores. Adapter values
+ * start at zero. The fixed factors of cores are computed here. */
 hop_status hop_stage_create(const struct hop_ops *ops, struct hop_backend *backend,
                             const struct hop_weights *weights,
                             const struct hop_stage_config *config, struct hop_stage **out,

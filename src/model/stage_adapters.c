@@ -18,6 +18,12 @@ bool hop__stage_trains(const struct hop_stage *stage, size_t block, enum hop_tar
            hop__stage_rank(stage, block, target) > 0;
 }
 
+bool hop__stage_trains_first(const struct hop_stage *stage, size_t block, enum hop_target target)
+{
+    return hop__stage_trains(stage, block, target) &&
+           !hop_lora_has_core(&stage->config.lora, stage->config.lo + (int32_t)block);
+}
+
 /* The factors of a projection in filled memory: `groups` of each side by side. */
 static const float *filled(const struct hop_stage *stage, const struct hop__run *run, size_t offset)
 {
@@ -62,9 +68,9 @@ struct filling {
     size_t samples; /* with directions of their own in every probe */
 };
 
-/* to = values + epsilon z, or z, for one factor of one group. */
-static void fill_factor(const struct filling *filling, const struct hop_parameter *item,
-                        size_t group, float *to)
+/* to = values + epsilon z, or z, for one parameter of one group. */
+static void fill_parameter(const struct filling *filling, const struct hop_parameter *item,
+                           size_t group, float *to)
 {
     const struct hop_probe_set *const set = filling->set;
     const struct hop_probe *const probe = &set->probes[group / filling->samples];
@@ -82,17 +88,37 @@ static void fill_factor(const struct filling *filling, const struct hop_paramete
         to[i] = values[i] + probe->epsilon * to[i];
 }
 
+static float *place_of(const struct hop_parameter *factor, size_t groups, size_t group, float *to)
+{
+    return to + groups * factor->offset + group * factor->count;
+}
+
+/* The plain factors that parameter p of one group stands for. A core is drawn where its first
+ * factor will be, which is no smaller. */
+static void fill_factors(const struct filling *filling, size_t p, size_t groups, size_t group,
+                         float *to)
+{
+    const struct hop_stage *const stage = filling->stage;
+    const struct hop_parameter *const item = &stage->parameters.items[p];
+    const bool has_cores = hop__stage_has_cores(stage);
+    const struct hop_parameter *const factor =
+        has_cores ? &stage->plain.items[stage->cores.place[p]] : item;
+    float *const first = place_of(factor, groups, group, to);
+    fill_parameter(filling, item, group, first);
+    if (item->factor != HOP_LORA_CORE)
+        return;
+    struct hop__factors factors = {first, place_of(factor + 1, groups, group, to)};
+    hop__cores_fill(stage, p, first, filling->kind == HOP__DIRECTIONS, &factors);
+}
+
 /* Laid out as hop_lora wants them: the groups of a factor side by side. */
 static void fill_all(const struct filling *filling, size_t groups, float *to)
 {
-    const struct hop_parameters *const parameters = &filling->stage->parameters;
-#pragma omp parallel for collapse(2) schedule(dynamic) if (parameters->total > SERIAL_ELEMENTS)
-    for (size_t p = 0; p < parameters->count; p++) {
-        for (size_t g = 0; g < groups; g++) {
-            const struct hop_parameter *const item = &parameters->items[p];
-            fill_factor(filling, item, g, to + groups * item->offset + g * item->count);
-        }
-    }
+    const size_t count = filling->stage->parameters.count, total = filling->stage->adapters->total;
+#pragma omp parallel for collapse(2) schedule(dynamic) if (total > SERIAL_ELEMENTS)
+    for (size_t p = 0; p < count; p++)
+        for (size_t g = 0; g < groups; g++)
+            fill_factors(filling, p, groups, g, to);
 }
 
 hop_status hop__stage_fill(struct hop_stage *stage, const struct hop_batch *batch,
@@ -115,17 +141,27 @@ hop_status hop__stage_fill(struct hop_stage *stage, const struct hop_batch *batc
     if (stage->ops->host_memory)
         return HOP_OK;
     return stage->ops->write(stage->backend, memory, to,
-                             groups * stage->parameters.total * sizeof(float), err);
+                             groups * stage->adapters->total * sizeof(float), err);
+}
+
+static void add_gradients(struct hop_stage *stage, const float *from)
+{
+    if (hop__stage_has_cores(stage)) {
+        hop__cores_add_gradients(stage, from);
+        return;
+    }
+    for (size_t i = 0; i < stage->parameters.total; i++)
+        stage->parameters.gradients[i] += from[i];
 }
 
 hop_status hop__stage_fetch_gradients(struct hop_stage *stage, struct hop_error *err)
 {
-    const size_t total = stage->parameters.total;
-    if (stage->ops->host_memory || total == 0)
+    const size_t bytes = stage->adapters->total * sizeof(float);
+    const bool host = stage->ops->host_memory;
+    if (bytes == 0 || (host && !hop__stage_has_cores(stage)))
         return HOP_OK;
-    HOP_TRY(stage->ops->read(stage->backend, stage->mirror, stage->gradients, total * sizeof(float),
-                             err));
-    for (size_t i = 0; i < total; i++)
-        stage->parameters.gradients[i] += stage->mirror[i];
-    return hop__stage_zero(stage, stage->gradients, total * sizeof(float), err);
+    if (!host)
+        HOP_TRY(stage->ops->read(stage->backend, stage->mirror, stage->gradients, bytes, err));
+    add_gradients(stage, host ? stage->gradients : stage->mirror);
+    return hop__stage_zero(stage, stage->gradients, bytes, err);
 }

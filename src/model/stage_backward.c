@@ -20,9 +20,9 @@ struct pass {
     bool stops_here; /* nobody wants the gradient of h */
 };
 
-static void *gradient_or_null(const struct pass *pass, enum hop_target target, size_t offset)
+static float *gradient_or_null(const struct pass *pass, bool wanted, size_t offset)
 {
-    return hop__stage_trains(pass->stage, pass->i, target) ? pass->stage->gradients + offset : NULL;
+    return wanted ? pass->stage->gradients + offset : NULL;
 }
 
 /* Backward of n projections of the same x from their dy; dx may be NULL. */
@@ -40,8 +40,10 @@ static hop_status project_back(const struct pass *pass, const void *x, enum hop_
             .lora = hop__stage_lora(stage, pass->run, pass->i, target, &loras[p]),
             .u = pass->kept.u[target],
             .dy = dy[p],
-            .da = gradient_or_null(pass, target, block->a[target]),
-            .db = gradient_or_null(pass, target, block->b[target])};
+            .da = gradient_or_null(pass, hop__stage_trains_first(stage, pass->i, target),
+                                   block->a[target]),
+            .db = gradient_or_null(pass, hop__stage_trains(stage, pass->i, target),
+                                   block->b[target])};
     }
     return stage->ops->project_backward(stage->backend, stage->config.dtype,
                                         (int64_t)pass->run->rows, x, projections, n, dx, err);

@@ -19,13 +19,14 @@ static hop_status add_gradient(const struct pass *pass, enum hop_target target, 
 {
     struct hop_stage *const stage = pass->stage;
     const struct hop__block *const block = &stage->blocks[pass->i];
+    const bool core = hop_lora_has_core(&stage->config.lora, stage->config.lo + (int32_t)pass->i);
     struct hop_lora lora;
     const struct hop_projection projection = {
         .weight = block->weights[target],
         .lora = hop__stage_lora(stage, pass->run, pass->i, target, &lora),
         .u = pass->kept.u[target],
         .dy = pass->delta,
-        .da = stage->gradients + block->a[target],
+        .da = core ? NULL : stage->gradients + block->a[target],
         .db = stage->gradients + block->b[target]};
     return stage->ops->adapter_gradient(stage->backend, stage->config.dtype,
                                         (int64_t)pass->run->rows, x, &projection, err);

@@ -78,8 +78,16 @@ struct hop__block {
     void *columns[HOP_TARGETS]; /* a shard's columns of o and down, which lie scattered in the
                                    model; NULL elsewhere */
     const float *gains[HOP_BLOCK_NORMS], *biases[HOP_TARGETS]; /* NULL: no bias */
-    /* Offsets of the factors in the flat parameter arrays; only where the target is adapted. */
+    /* Offsets of the factors in the flat adapter arrays; only where the target is adapted. */
     size_t a[HOP_TARGETS], b[HOP_TARGETS];
+};
+
+/* Where parameters lie among the plain factors; with cores only. */
+struct hop__cores {
+    size_t *place; /* (parameters) plain item, the first of two for a core */
+    size_t *fixed; /* (parameters) offset in b of a core's second factor */
+    float *b;
+    double *sum; /* (largest rank, largest rank) */
 };
 
 struct hop_stage {
@@ -90,14 +98,16 @@ struct hop_stage {
     int32_t first_head; /* of the whole model's query heads */
     struct hop__stage_layout layout;
     struct hop_parameters parameters;
+    struct hop_parameters plain;     /* A and B of all adapters, where some train a core */
+    struct hop_parameters *adapters; /* what the operations see: plain or parameters */
+    struct hop__cores cores;
     struct hop__block *blocks;
     struct hop_weight *embed, *head; /* the same object when tied and both are here */
     const float *final_gain;
     char *vectors, *kept, *scratch; /* backend memory */
     int32_t *index;
     bool *slot_used;
-    /* Adapters as the backend sees them: parameters' own arrays with host memory, copies otherwise.
-     */
+    /* Adapters as the backend sees them: their own arrays with host memory, copies otherwise. */
     float *values, *gradients;
     float *mirror;   /* host copy of gradients or perturbed adapters on their way; NULL with host
                         memory */
@@ -149,13 +159,35 @@ hop_status hop__stage_fill(struct hop_stage *stage, const struct hop_batch *batc
 /* The filled directions of a projection; nothing where it has no adapter. */
 void hop__stage_directions(const struct hop_stage *stage, const struct hop__run *run, size_t block,
                            enum hop_target target, struct hop_projection_tangent *out);
-/* Adds the backend's gradients to the host's and clears them, where these are two things. */
+/* Adds the gradients the operations wrote to those of the parameters and clears them, where these
+ * are two things. */
 hop_status hop__stage_fetch_gradients(struct hop_stage *stage, struct hop_error *err);
+
+/* Cores. Nothing happens on a stage without them, but the last three are only for stages with. */
+hop_status hop__cores_create(struct hop_stage *stage, struct hop_error *err);
+void hop__cores_free(struct hop_stage *stage);
+bool hop__stage_has_cores(const struct hop_stage *stage);
+/* The fixed factors, from the weights they belong to. */
+hop_status hop__cores_load(struct hop_stage *stage, const struct hop_weights *weights,
+                           struct hop_error *err);
+/* The plain factors from the parameters. */
+void hop__cores_changed(struct hop_stage *stage);
+/* The gradients of the parameters from those of the plain factors. */
+void hop__cores_add_gradients(struct hop_stage *stage, const float *plain_gradients);
+/* One group of the plain factors of parameter p, a core of value r: A and B r, or, where only the
+ * movement along r is asked for, 0 and B r. r may lie at to->a. */
+struct hop__factors {
+    float *a, *b;
+};
+void hop__cores_fill(const struct hop_stage *stage, size_t p, const float *r, bool moves_only,
+                     struct hop__factors *to);
 
 /* NULL where the projection has no adapter; else fills *out. */
 const struct hop_lora *hop__stage_lora(const struct hop_stage *stage, const struct hop__run *run,
                                        size_t block, enum hop_target target, struct hop_lora *out);
 bool hop__stage_trains(const struct hop_stage *stage, size_t block, enum hop_target target);
+/* Is the first factor one that changes? Not beside a core. */
+bool hop__stage_trains_first(const struct hop_stage *stage, size_t block, enum hop_target target);
 /* Of the adapter of a projection of the stage's block-th block; 0: none. */
 int32_t hop__stage_rank(const struct hop_stage *stage, size_t block, enum hop_target target);
 

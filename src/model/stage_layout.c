@@ -31,9 +31,27 @@ size_t hop__stage_groups(const struct hop_stage_config *config)
     return config->gradient == HOP_GRADIENT_ZEROTH_ORDER ? (size_t)config->probes * samples : 0;
 }
 
+/* A and B of every adapter. */
 static size_t adapter_total(const struct hop_stage_config *config)
 {
-    return (size_t)hop_lora_parameters(&config->model, &config->lora, config->lo, config->hi);
+    return (size_t)hop_lora_plain_parameters(&config->model, &config->lora, config->lo, config->hi);
+}
+
+/* Values and gradients of what is trained; with cores also those of the factors they stand for and
+ * the fixed second ones. */
+static size_t parameter_numbers(const struct hop_stage_config *config)
+{
+    const struct hop_lora_config *const lora = &config->lora;
+    size_t fixed = 0;
+    if (!hop_lora_has_cores(lora, config->lo, config->hi))
+        return 2 * adapter_total(config);
+    for (int32_t block = config->lo; block < config->hi; block++)
+        for (enum hop_target target = 0; target < HOP_TARGETS; target++)
+            if (hop_lora_has_core(lora, block))
+                fixed += (size_t)(hop_lora_rank(lora, block, target) *
+                                  hop_target_out(&config->model, target));
+    const int64_t trained = hop_lora_parameters(&config->model, lora, config->lo, config->hi);
+    return 2 * (adapter_total(config) + (size_t)trained) + fixed;
 }
 
 /* Labels may repeat a row, but no more rows than tokens carry one. */
@@ -203,7 +221,7 @@ struct hop_stage_bytes hop_stage_bytes(const struct hop_stage_config *config)
     hop__stage_layout(&local, &layout);
     return (struct hop_stage_bytes){
         .weights = matrix_bytes(&local, &layout) + layout.vectors_bytes,
-        .parameters = 2 * adapter_total(&local) * sizeof(float),
+        .parameters = parameter_numbers(&local) * sizeof(float),
         .kept = layout.kept_bytes,
         .scratch = layout.scratch.bytes + layout.index.words * sizeof(int32_t),
     };

@@ -50,7 +50,7 @@ static hop_status load_best(struct hop_coordinator *c, const char *path, struct 
                          path, (long long)c->step);
         return HOP_OK;
     }
-    HOP_TRY(hop_adapter_load(path, &c->model, &c->lora, &c->state.parameters, err));
+    HOP_TRY(hop_checkpoint_load_adapter(path, &c->model, &c->lora, &c->state.parameters, err));
     hop_history_last_evaluation(&c->progress, c->progress.best_step, &step, &c->after);
     hop_console_note("adapter/ is that of step %lld, the best evaluation",
                      (long long)c->progress.best_step);

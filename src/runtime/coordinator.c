@@ -238,6 +238,7 @@ static void free_coordinator(struct hop_coordinator *c)
     if (c->metrics)
         fclose(c->metrics);
     hop_parameters_free(&c->state.parameters);
+    hop_parameters_free(&c->state.fixed);
     hop_adamw_free(&c->state.adamw);
     hop_trainer_state_free(&c->progress);
     hop_session_free(&c->session);

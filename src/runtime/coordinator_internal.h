@@ -32,6 +32,7 @@ struct hop_schedule_set {
 struct hop_full_state {
     struct hop_parameters parameters;
     struct hop_adamw adamw;
+    struct hop_parameters fixed; /* factors of cores, from the first checkpoint on */
 };
 
 /* One evaluation of the held-out rows. */

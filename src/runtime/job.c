@@ -457,10 +457,10 @@ static hop_status check_estimator(struct hop_job *job, const char *where, struct
 static hop_status check_built(const struct hop_job *job, const char *where, struct hop_error *err)
 {
     if (job->zo.estimator != HOP_DIFFERENCE || job->zo.directions != HOP_SHARED ||
-        job->zo.distribution != HOP_GAUSSIAN || job->zo.exit_probes > 0 || job->lora.core > 0)
+        job->zo.distribution != HOP_GAUSSIAN || job->zo.exit_probes > 0)
         return hop_fail(err, HOP_UNSUPPORTED,
                         "%s: zo: only estimator difference, directions shared, distribution "
-                        "gaussian, early_exit 0 or auto and no cores are supported",
+                        "gaussian and early_exit 0 or auto are supported",
                         where);
     return HOP_OK;
 }
@@ -516,6 +516,12 @@ static hop_status check(struct hop_job *job, const char *where, struct hop_error
     if (job->lora.dropout != 0)
         return hop_fail(err, HOP_UNSUPPORTED, "%s: lora.dropout: only 0 is supported, found %g",
                         where, job->lora.dropout);
+    if (job->lora.core > 0 && job->lora.init)
+        return hop_fail(err, HOP_UNSUPPORTED,
+                        "%s: lora.core: cores start from the model itself and cannot continue the "
+                        "adapter of lora.init; set lora.core to 0, or merge the adapter into the "
+                        "model first",
+                        where);
     HOP_TRY(read_probes(job, where, err));
     HOP_TRY(read_early_exit(job, where, err));
     HOP_TRY(check_estimator(job, where, err));
@@ -597,8 +603,10 @@ static hop_status find_target(const char *name, enum hop_target *out, struct hop
 hop_status hop_job_lora(const struct hop_job *job, struct hop_lora_config *out,
                         struct hop_error *err)
 {
-    struct hop_lora_config lora = {
-        .rank = (int32_t)job->lora.rank, .alpha = job->lora.alpha, .rslora = job->lora.rslora};
+    struct hop_lora_config lora = {.rank = (int32_t)job->lora.rank,
+                                   .alpha = job->lora.alpha,
+                                   .rslora = job->lora.rslora,
+                                   .core = (int32_t)job->lora.core};
     if (job->lora.targets.count == 0)
         return hop_fail(err, HOP_INPUT, "lora.targets: empty; name at least one projection");
     for (size_t i = 0; i < job->lora.targets.count; i++) {

@@ -82,7 +82,7 @@ void hop_job_free(struct hop_job *job);
 /* The resolved job as YAML, readable by hop_job_load(). */
 hop_status hop_job_save(const struct hop_job *job, const char *path, struct hop_error *err);
 
-/* rank, alpha and targets of the job's adapters. */
+/* rank, alpha, targets and core of the job's adapters; a plan decides which blocks have cores. */
 hop_status hop_job_lora(const struct hop_job *job, struct hop_lora_config *out,
                         struct hop_error *err);
 /* Micro-batches of a full mini-batch, and rows of one micro-batch. */

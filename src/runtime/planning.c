@@ -26,6 +26,49 @@ hop_status hop_job_adapters(const struct hop_job *job, const struct hop_model_co
                           : hop_job_lora(job, out, err);
 }
 
+/* Blocks that some zeroth-order part has. */
+static void zeroth_order_blocks(const struct hop_plan *plan, int32_t *lo, int32_t *hi)
+{
+    *lo = INT32_MAX;
+    *hi = 0;
+    for (int32_t p = 0; p < plan->part_count; p++) {
+        const struct hop_part *const part = &plan->parts[p];
+        if (part->gradient != HOP_GRADIENT_ZEROTH_ORDER || part->lo == part->hi)
+            continue;
+        *lo = part->lo < *lo ? part->lo : *lo;
+        *hi = part->hi > *hi ? part->hi : *hi;
+    }
+    *lo = *lo < *hi ? *lo : *hi;
+}
+
+static hop_status check_core_parts(const struct hop_plan *plan, const struct hop_lora_config *lora,
+                                   struct hop_error *err)
+{
+    for (int32_t p = 0; p < plan->part_count; p++)
+        if (hop_plan_shards(plan, p) > 1 &&
+            hop_lora_has_cores(lora, plan->parts[p].lo, plan->parts[p].hi))
+            return hop_fail(err, HOP_UNSUPPORTED,
+                            "lora.core: blocks %d to %d lie on tensor shards in this plan of %s, "
+                            "which train no cores; set lora.core to 0 or choose another strategy",
+                            plan->parts[p].lo, plan->parts[p].hi, plan->strategy);
+    return HOP_OK;
+}
+
+hop_status hop_job_place_cores(const struct hop_job *job, const struct hop_plan *plan,
+                               const struct hop_model_config *model, struct hop_lora_config *lora,
+                               struct hop_error *err)
+{
+    struct hop_lora_config plain;
+    if (lora->core == 0)
+        return HOP_OK;
+    lora->core_lo = 0;
+    lora->core_hi = model->blocks;
+    if (job->lora.core_blocks == HOP_CORE_ZEROTH_ORDER)
+        zeroth_order_blocks(plan, &lora->core_lo, &lora->core_hi);
+    HOP_TRY(hop_lora_plain(lora, model->blocks, &plain, err));
+    return check_core_parts(plan, lora, err);
+}
+
 static hop_status adopt_adapter(struct hop_job *job, const struct hop_model_config *model,
                                 struct hop_error *err)
 {

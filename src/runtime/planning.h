@@ -48,6 +48,11 @@ hop_status hop_job_plan(struct hop_job *job, struct hop_plan *out, struct hop_er
  * job's own keys do. */
 hop_status hop_job_adapters(const struct hop_job *job, const struct hop_model_config *model,
                             struct hop_lora_config *out, struct hop_error *err);
+/* Which blocks of the plan train cores: lora->core_lo and core_hi. HOP_UNSUPPORTED where a tensor
+ * shard would. */
+hop_status hop_job_place_cores(const struct hop_job *job, const struct hop_plan *plan,
+                               const struct hop_model_config *model, struct hop_lora_config *lora,
+                               struct hop_error *err);
 /* A plan for the devices and blocks of the table, from a file. */
 hop_status hop_plan_read(const char *path, const struct hop_cost_table *cost, struct hop_plan *out,
                          struct hop_error *err);

@@ -49,6 +49,8 @@ static hop_status load_model(struct hop_coordinator *c, struct hop_error *err)
     HOP_TRY(hop_model_config_load(c->job.model, &c->model, err));
     HOP_TRY(hop_plan_check_shards(&c->plan, &c->model, err));
     HOP_TRY(hop_job_adapters(&c->job, &c->model, &c->lora, err));
+    if (c->mode == HOP_RUN_TRAIN)
+        HOP_TRY(hop_job_place_cores(&c->job, &c->plan, &c->model, &c->lora, err));
     HOP_TRY(hop_weights_open(c->job.model, &c->model, &c->session.weights, err));
     HOP_TRY(note_unused(c, err));
     c->dtype = hop_job_dtype(&c->job, c->session.weights);

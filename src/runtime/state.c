@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "io/file.h"
+#include "model/core.h"
 #include "runtime/block_state.h"
 #include "runtime/console.h"
 #include "schedule/plan_shard.h"
@@ -233,22 +234,53 @@ hop_status hop_coordinator_initialise(struct hop_coordinator *c, struct hop_erro
     return HOP_OK;
 }
 
+/* What is trained as plain LoRA. Release it with release_plain(). */
+static hop_status make_plain(struct hop_coordinator *c, struct hop_plain_adapter *plain,
+                             struct hop_error *err)
+{
+    const int32_t blocks = c->model.blocks;
+    if (!hop_lora_has_cores(&c->lora, 0, blocks)) {
+        *plain = (struct hop_plain_adapter){.lora = c->lora, .parameters = c->state.parameters};
+        return HOP_OK;
+    }
+    if (!c->state.fixed.items)
+        HOP_TRY(hop_core_fixed(c->session.weights, &c->model, &c->lora, 0, blocks, &c->state.fixed,
+                               err));
+    return hop_core_expand(&c->model, &c->lora, &c->state.fixed, &c->state.parameters, 0, blocks,
+                           &plain->lora, &plain->parameters, err);
+}
+
+static void release_plain(const struct hop_coordinator *c, struct hop_plain_adapter *plain)
+{
+    if (plain->parameters.items != c->state.parameters.items)
+        hop_parameters_free(&plain->parameters);
+}
+
 hop_status hop_coordinator_checkpoint(struct hop_coordinator *c, struct hop_error *err)
 {
+    struct hop_plain_adapter plain = {0};
     HOP_TRY(hop_coordinator_gather(c, err));
     c->progress.global_step = c->step;
-    return hop_checkpoint_save(c->directory, &c->progress, &c->lora, &c->state.parameters,
-                               &c->state.adamw, c->job.model, err);
+    HOP_TRY(make_plain(c, &plain, err));
+    const hop_status status =
+        hop_checkpoint_save(c->directory, &c->progress, &plain, &c->state.parameters,
+                            &c->state.adamw, c->job.model, err);
+    release_plain(c, &plain);
+    return status;
 }
 
 hop_status hop_coordinator_save_adapter(struct hop_coordinator *c, struct hop_error *err)
 {
+    struct hop_plain_adapter plain = {0};
+    hop_status status;
     char *path = NULL;
-    HOP_TRY(hop_coordinator_gather(c, err));
-    HOP_TRY(hop_coordinator_take_best(c, err));
-    HOP_TRY(hop_coordinator_path(c, "adapter", &path, err));
-    const hop_status status =
-        hop_adapter_save(path, &c->lora, &c->state.parameters, c->job.model, err);
+    HOP_TRY_DONE(hop_coordinator_gather(c, err));
+    HOP_TRY_DONE(hop_coordinator_take_best(c, err));
+    HOP_TRY_DONE(make_plain(c, &plain, err));
+    HOP_TRY_DONE(hop_coordinator_path(c, "adapter", &path, err));
+    HOP_TRY_DONE(hop_adapter_save(path, &plain.lora, &plain.parameters, c->job.model, err));
+done:
+    release_plain(c, &plain);
     free(path);
     return status;
 }

@@ -10,10 +10,45 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "io/file.h"
 #include "io/json.h"
 
 static const char *const optimizer_suffixes[] = {".exp_avg", ".exp_avg_sq"};
+
+#define CORES_FILE "cores.safetensors"
+
+/* The parameters that are cores, or the others: items of its own (free()), the same arrays. */
+static hop_status select_factors(const struct hop_parameters *all, bool cores,
+                                 struct hop_parameters *out, struct hop_error *err)
+{
+    struct hop_parameters selected = *all;
+    HOP_TRY(hop_calloc(&selected.items, all->count, sizeof *selected.items, err));
+    selected.count = 0;
+    for (size_t p = 0; p < all->count; p++)
+        if ((all->items[p].factor == HOP_LORA_CORE) == cores)
+            selected.items[selected.count++] = all->items[p];
+    *out = selected;
+    return HOP_OK;
+}
+
+static hop_status save_cores(const char *directory, const struct hop_parameters *parameters,
+                             struct hop_error *err)
+{
+    const float *const arrays[] = {parameters->values};
+    const char *const suffixes[] = {""};
+    struct hop_parameters cores = {0};
+    char *path = NULL;
+    hop_status status;
+    HOP_TRY_DONE(select_factors(parameters, true, &cores, err));
+    HOP_TRY_DONE(hop_path_join(directory, CORES_FILE, &path, err));
+    if (cores.count > 0)
+        HOP_TRY_DONE(hop_parameters_write(path, &cores, arrays, suffixes, 1, err));
+done:
+    free(cores.items);
+    free(path);
+    return status;
+}
 
 static hop_status save_optimizer(const char *directory, const struct hop_parameters *parameters,
                                  const struct hop_adamw *adamw, struct hop_error *err)
@@ -66,7 +101,7 @@ static hop_status publish(const char *run, const char *temporary, const char *pa
 }
 
 hop_status hop_checkpoint_save(const char *run, const struct hop_trainer_state *state,
-                               const struct hop_lora_config *lora,
+                               const struct hop_plain_adapter *plain,
                                const struct hop_parameters *parameters,
                                const struct hop_adamw *adamw, const char *base,
                                struct hop_error *err)
@@ -76,7 +111,9 @@ hop_status hop_checkpoint_save(const char *run, const struct hop_trainer_state *
     HOP_TRY_DONE(
         hop_string_printf(&path, err, "%s/checkpoint-%lld", run, (long long)state->global_step));
     HOP_TRY_DONE(hop_string_printf(&temporary, err, "%s.tmp", hop_string_text(&path)));
-    HOP_TRY_DONE(hop_adapter_save(hop_string_text(&temporary), lora, parameters, base, err));
+    HOP_TRY_DONE(
+        hop_adapter_save(hop_string_text(&temporary), &plain->lora, &plain->parameters, base, err));
+    HOP_TRY_DONE(save_cores(hop_string_text(&temporary), parameters, err));
     HOP_TRY_DONE(save_optimizer(hop_string_text(&temporary), parameters, adamw, err));
     HOP_TRY_DONE(
         hop_trainer_state_save(hop_string_text(&temporary), run, state, adamw->steps, err));
@@ -159,11 +196,13 @@ static hop_status check_common(const char *path, const struct hop_lora_config *f
 }
 
 static hop_status check_lora(const char *path, const struct hop_model_config *model,
-                             const struct hop_lora_config *expected, struct hop_error *err)
+                             const struct hop_lora_config *lora, struct hop_error *err)
 {
-    struct hop_lora_config found;
+    struct hop_lora_config found, plain;
+    const struct hop_lora_config *const expected = &plain;
     int32_t block;
     enum hop_target target;
+    HOP_TRY(hop_lora_plain(lora, model->blocks, &plain, err));
     HOP_TRY(hop_adapter_config(path, model, &found, err));
     HOP_TRY(check_common(path, &found, expected, err));
     if (!hop_lora_difference(&found, expected, model->blocks, &block, &target))
@@ -174,6 +213,61 @@ static hop_status check_lora(const char *path, const struct hop_model_config *mo
                     path, hop_target_names[target], block, hop_lora_rank(&found, block, target),
                     hop_lora_scale(&found, block, target), hop_lora_rank(expected, block, target),
                     hop_lora_scale(expected, block, target));
+}
+
+/* Cores in exactly the blocks where the job has them. */
+static hop_status load_core_file(const char *path, const struct hop_parameters *cores,
+                                 struct hop_error *err)
+{
+    struct hop_safetensors *set = NULL;
+    hop_status status = HOP_OK;
+    const bool there = hop_file_exists(path);
+    if (!there && cores->count > 0)
+        return hop_fail(err, HOP_INPUT,
+                        "%s: missing; the checkpoint was trained without cores, the job asks for "
+                        "%zu; set lora.core to 0 or start a new run",
+                        path, cores->count);
+    if (!there)
+        return HOP_OK;
+    HOP_TRY_DONE(hop_safetensors_open(path, &set, err));
+    if (hop_safetensors_count(set) != cores->count) {
+        status = hop_fail(err, HOP_INPUT,
+                          "%s: holds %zu cores, the job asks for %zu; set lora.core and "
+                          "lora.core_blocks as they were",
+                          path, hop_safetensors_count(set), cores->count);
+        goto done;
+    }
+    HOP_TRY_DONE(hop_parameters_read(set, cores, "", cores->values, err));
+done:
+    hop_safetensors_close(set);
+    return status;
+}
+
+static hop_status load_cores(const char *directory, const struct hop_parameters *parameters,
+                             struct hop_error *err)
+{
+    struct hop_parameters cores = {0};
+    char *path = NULL;
+    hop_status status;
+    HOP_TRY_DONE(select_factors(parameters, true, &cores, err));
+    HOP_TRY_DONE(hop_path_join(directory, CORES_FILE, &path, err));
+    HOP_TRY_DONE(load_core_file(path, &cores, err));
+done:
+    free(cores.items);
+    free(path);
+    return status;
+}
+
+hop_status hop_checkpoint_load_adapter(const char *path, const struct hop_model_config *config,
+                                       const struct hop_lora_config *lora,
+                                       struct hop_parameters *parameters, struct hop_error *err)
+{
+    struct hop_parameters pairs = {0};
+    HOP_TRY(load_cores(path, parameters, err));
+    HOP_TRY(select_factors(parameters, false, &pairs, err));
+    const hop_status status = hop_adapter_load(path, config, lora, &pairs, err);
+    free(pairs.items);
+    return status;
 }
 
 static hop_status load_state(const char *directory, struct hop_trainer_state *state,
@@ -218,7 +312,7 @@ hop_status hop_checkpoint_load(const char *path, const struct hop_model_config *
     hop_status status;
     HOP_TRY_DONE(check_lora(path, config, lora, err));
     HOP_TRY_DONE(load_state(path, &loaded, &optimizer_steps, err));
-    HOP_TRY_DONE(hop_adapter_load(path, config, lora, parameters, err));
+    HOP_TRY_DONE(hop_checkpoint_load_adapter(path, config, lora, parameters, err));
     HOP_TRY_DONE(load_optimizer(path, parameters, adamw, err));
     adamw->steps = optimizer_steps;
     *state = loaded;

@@ -38,6 +38,70 @@ static void test_layout(void **state)
     hop_parameters_free(&p);
 }
 
+/* Blocks with cores train one small matrix for every projection. */
+static void test_cores(void **state)
+{
+    (void)state;
+    const struct hop_model_config config = support_tiny_config();
+    struct hop_lora_config lora = {.rank = 2, .alpha = 8, .core = 4, .core_lo = 1, .core_hi = 2};
+    struct hop_lora_config plain, read;
+    struct hop_parameters p, expanded;
+    char name[HOP_TENSOR_NAME];
+    int32_t block;
+    enum hop_target target;
+    lora.targets[HOP_Q_PROJ] = lora.targets[HOP_DOWN_PROJ] = true;
+    assert_int_equal(hop_lora_rank(&lora, 1, HOP_Q_PROJ), 4);
+    assert_int_equal(hop_lora_rank(&lora, 2, HOP_Q_PROJ), 2);
+    assert_int_equal(hop_lora_rank(&lora, 1, HOP_K_PROJ), 0);
+    assert_close(hop_lora_scale(&lora, 1, HOP_Q_PROJ), 2, 0);
+    assert_close(hop_lora_scale(&lora, 0, HOP_Q_PROJ), 4, 0);
+    assert_int_equal(hop_lora_largest_rank(&lora, HOP_Q_PROJ), 4);
+    assert_int_equal(hop_lora_factors(&lora, 0, 3), 10);
+    assert_int_equal(hop_lora_parameters(&config, &lora, 1, 2), 32);
+    assert_ok(hop_parameters_create(&config, &lora, 0, 3, &p, &err));
+    assert_int_equal(p.count, 10);
+    assert_int_equal(p.total, (size_t)hop_lora_parameters(&config, &lora, 0, 3));
+    assert_int_equal(p.items[5].factor, HOP_LORA_CORE);
+    assert_int_equal(p.items[5].target, HOP_DOWN_PROJ);
+    assert_int_equal(p.items[5].count, 16);
+    hop_parameter_name(&p.items[5], name, sizeof name);
+    assert_string_equal(name, "base_model.model.model.layers.1.mlp.down_proj.lora_core.weight");
+    for (size_t i = 0; i < p.count; i++)
+        for (size_t j = 0; j < i; j++)
+            assert_int_not_equal(hop_parameter_id(&p.items[i]), hop_parameter_id(&p.items[j]));
+    hop_parameters_initialise(&p, 3);
+    assert_close(support_norm(p.values + p.items[4].offset, 32), 0, 0);
+
+    assert_ok(hop_lora_plain(&lora, 3, &plain, &err));
+    assert_false(hop_lora_has_cores(&plain, 0, 3));
+    assert_true(hop_lora_difference(&lora, &plain, 3, &block, &target));
+    assert_int_equal(block, 1);
+    for (int32_t b = 0; b < 3; b++) {
+        assert_int_equal(hop_lora_rank(&lora, b, HOP_Q_PROJ), hop_lora_rank(&plain, b, HOP_Q_PROJ));
+        assert_close(hop_lora_scale(&lora, b, HOP_Q_PROJ), hop_lora_scale(&plain, b, HOP_Q_PROJ),
+                     0);
+    }
+    assert_ok(hop_parameters_create(&config, &plain, 0, 3, &expanded, &err));
+    assert_int_equal(expanded.count, 12);
+    lora.core_lo = 0;
+    lora.core_hi = 200;
+    assert_ok(hop_lora_plain(&lora, 200, &plain, &err));
+    assert_int_equal(plain.blocks, 0);
+    assert_int_equal(plain.rank, 4);
+    lora.core_hi = 199;
+    assert_fails(hop_lora_plain(&lora, 200, &plain, &err), HOP_UNSUPPORTED, "at most 128 blocks");
+
+    json_t *const json = hop_lora_json(&lora);
+    assert_ok(hop_lora_parse(json, "here", &read, &err));
+    assert_false(hop_lora_difference(&lora, &read, 200, &block, &target));
+    assert_int_equal(read.core_hi, 199);
+    json_object_set_new(json, "core", json_pack("[i, i, i]", 4, 3, 2));
+    assert_fails(hop_lora_parse(json, "here", &read, &err), HOP_INPUT, "here: core");
+    json_decref(json);
+    hop_parameters_free(&expanded);
+    hop_parameters_free(&p);
+}
+
 /* Values and directions do not depend on how blocks are split, nor on the number of threads. */
 static void test_split_independent(void **state)
 {
@@ -208,9 +272,13 @@ static void test_real_adapter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout),       cmocka_unit_test(test_split_independent),
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_load_mismatch),
-        cmocka_unit_test(test_config_texts), cmocka_unit_test(test_real_configs),
+        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_cores),
+        cmocka_unit_test(test_split_independent),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_load_mismatch),
+        cmocka_unit_test(test_config_texts),
+        cmocka_unit_test(test_real_configs),
         cmocka_unit_test(test_real_adapter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -246,8 +246,9 @@ static void run_fill(struct run *run, int64_t step)
 
 static hop_status run_save(const struct run *run, const char *folder)
 {
-    return hop_checkpoint_save(folder, &run->state, &run->lora, &run->parameters, &run->adamw,
-                               "base", &err);
+    const struct hop_plain_adapter plain = {.lora = run->lora, .parameters = run->parameters};
+    return hop_checkpoint_save(folder, &run->state, &plain, &run->parameters, &run->adamw, "base",
+                               &err);
 }
 
 static void test_checkpoint_round_trip(void **state)
