@@ -116,9 +116,14 @@ static hop_status average(struct averaging *a, int32_t probes, struct hop_error 
 
 /* ---- cosine ---- */
 
+static bool has_cores(const struct trial *trial)
+{
+    return trial->lora.core > 0;
+}
+
 static const char *adapters_name(const struct trial *trial)
 {
-    return trial->lora.core > 0 ? "core" : "lora";
+    return has_cores(trial) ? "core" : "lora";
 }
 
 /* The squared error that theory gives, over |gradient|^2: each sample that has its own direction
@@ -167,16 +172,18 @@ done:
     return status;
 }
 
+/* What differences and signs change does not depend on the kind of adapters. */
 static hop_status cosine_table(const struct options *options, struct trial *trial,
                                const struct trial_exact *exact, struct hop_error *err)
 {
     const struct trial_choice choices[] = {
-        {.estimator = HOP_DIFFERENCE, .epsilon = options->epsilon},
-        {.estimator = HOP_CENTRAL, .epsilon = options->epsilon},
         {.estimator = HOP_BOUNDARY},
+        {.estimator = HOP_BOUNDARY, .per_sample = true},
         {.estimator = HOP_BOUNDARY, .distribution = HOP_RADEMACHER},
-        {.estimator = HOP_BOUNDARY, .per_sample = true}};
-    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        {.estimator = HOP_DIFFERENCE, .epsilon = options->epsilon},
+        {.estimator = HOP_CENTRAL, .epsilon = options->epsilon}};
+    const size_t count = has_cores(trial) ? 2 : sizeof choices / sizeof choices[0];
+    for (size_t i = 0; i < count; i++) {
         struct trial_choice choice = choices[i];
         choice.dtype = options->dtype;
         HOP_TRY(cosine_case(trial, exact, &choice, options->probes, err));
@@ -254,15 +261,22 @@ static hop_status feedback_table(const struct options *options, struct trial *tr
 
 /* ---- derivative ---- */
 
-enum { DERIVATIVES = 48 };
+enum { DERIVATIVES_MAX = 48 };
+
+/* Every probe counts by itself here, so that fewer of them do. */
+static int32_t derivatives(const struct options *options)
+{
+    const int32_t count = options->probes / 4 > 0 ? options->probes / 4 : 1;
+    return count < DERIVATIVES_MAX ? count : DERIVATIVES_MAX;
+}
 
 static hop_status derivative_case(const struct trial *trial, const struct trial_choice *choice,
-                                  const float *exact, struct hop_error *err)
+                                  int32_t count, const float *exact, struct hop_error *err)
 {
-    float g[DERIVATIVES];
+    float g[DERIVATIVES_MAX];
     double error = 0, square = 0;
-    HOP_TRY(trial_derivatives(trial, choice, DERIVATIVES, g, err));
-    for (size_t q = 0; q < DERIVATIVES; q++) {
+    HOP_TRY(trial_derivatives(trial, choice, count, g, err));
+    for (int32_t q = 0; q < count; q++) {
         error += ((double)g[q] - (double)exact[q]) * ((double)g[q] - (double)exact[q]);
         square += (double)exact[q] * (double)exact[q];
     }
@@ -270,28 +284,29 @@ static hop_status derivative_case(const struct trial *trial, const struct trial_
            "\"dtype\":\"%s\",\"estimator\":\"%s\",\"epsilon\":%g,\"probes\":%d,\"rms\":%.4g,"
            "\"relative_error\":%.3g}\n",
            adapters_name(trial), hop_dtype_name(choice->dtype),
-           hop_estimator_names[choice->estimator], choice->epsilon, DERIVATIVES,
-           sqrt(square / DERIVATIVES), sqrt(error / square));
+           hop_estimator_names[choice->estimator], choice->epsilon, count, sqrt(square / count),
+           sqrt(error / square));
     fflush(stdout);
     return HOP_OK;
 }
 
-static hop_status derivative_table(const struct trial *trial, const struct trial_exact *exact,
-                                   struct hop_error *err)
+static hop_status derivative_table(const struct options *options, const struct trial *trial,
+                                   const struct trial_exact *exact, struct hop_error *err)
 {
     static const double steps[] = {3e-2, 1e-2, 3e-3, 1e-3};
     const struct trial_choice gaussian = {.estimator = HOP_BOUNDARY};
-    float expected[DERIVATIVES];
-    HOP_TRY(trial_exact_derivatives(trial, exact, &gaussian, DERIVATIVES, expected, err));
+    const int32_t count = derivatives(options);
+    float expected[DERIVATIVES_MAX];
+    HOP_TRY(trial_exact_derivatives(trial, exact, &gaussian, count, expected, err));
     for (enum hop_dtype dtype = HOP_F32; dtype <= HOP_BF16; dtype++) {
         for (enum hop_estimator e = HOP_DIFFERENCE; e <= HOP_CENTRAL; e++)
             for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
                 const struct trial_choice choice = {
                     .estimator = e, .dtype = dtype, .epsilon = steps[i]};
-                HOP_TRY(derivative_case(trial, &choice, expected, err));
+                HOP_TRY(derivative_case(trial, &choice, count, expected, err));
             }
         const struct trial_choice boundary = {.estimator = HOP_BOUNDARY, .dtype = dtype};
-        HOP_TRY(derivative_case(trial, &boundary, expected, err));
+        HOP_TRY(derivative_case(trial, &boundary, count, expected, err));
     }
     return HOP_OK;
 }
@@ -424,7 +439,7 @@ static void print_setting(const struct options *options, const struct trial *tri
 static hop_status run_tables(const struct options *options, struct trial *trial,
                              struct hop_error *err)
 {
-    const bool cores = trial->lora.core > 0;
+    const bool cores = has_cores(trial);
     struct trial_exact exact = {0};
     hop_status status = HOP_OK;
     HOP_TRY_DONE(trial_exact(trial, &exact, err));
@@ -434,8 +449,8 @@ static hop_status run_tables(const struct options *options, struct trial *trial,
     if (wanted(options, "feedback"))
         HOP_TRY_DONE(feedback_table(options, trial, &exact, err));
     if (wanted(options, "derivative") && !cores)
-        HOP_TRY_DONE(derivative_table(trial, &exact, err));
-    if (wanted(options, "exit"))
+        HOP_TRY_DONE(derivative_table(options, trial, &exact, err));
+    if (wanted(options, "exit") && !cores)
         HOP_TRY_DONE(exit_table(options, trial, &exact, err));
 done:
     trial_exact_free(&exact);
@@ -538,12 +553,13 @@ int main(int argc, char **argv)
     static const struct argp_option arguments[] = {
         {"table", 'T', "NAME", 0, "cosine, feedback, derivative, exit or all", 0},
         {"dtype", 'd', "TYPE", 0, "of the estimates: f32 or bf16", 0},
-        {"probes", 'p', "N", 0, "probes to draw estimates from (192)", 0},
+        {"probes", 'p', "N", 0,
+         "probes to draw estimates from; a quarter of them for single derivatives (48)", 0},
         {"epsilon", 'e', "E", 0, "of differences in the table of cosines (0.01)", 0},
         {"rank", 'r', "N", 0, "of LoRA (8)", 0},
         {"core", 'c', "N", 0, "of the cores measured behind it; 0: none (8)", 0},
         {"targets", 'a', "LIST", 0, "adapted projections (q_proj,v_proj,o_proj,down_proj)", 0},
-        {"steps", 's', "N", 0, "of training before measuring (40)", 0},
+        {"steps", 's', "N", 0, "of training before measuring (20)", 0},
         {"rows", 'n', "N", 0, "of the micro-batch: the first ones of the data (8)", 0},
         {"data", 'D', "FILE", 0, "rows to measure and train on (bench/definitions.jsonl)", 0},
         {"threads", 't', "N", 0, "threads (all)", 0},
@@ -555,7 +571,7 @@ int main(int argc, char **argv)
         .trial = {.model = HOP_SOURCE_DIR "/models/wordnet-3m",
                   .data = HOP_SOURCE_DIR "/bench/definitions.jsonl",
                   .rows = 8,
-                  .steps = 40,
+                  .steps = 20,
                   .rank = 8,
                   .learning_rate = 1e-3,
                   .seed = 1},
@@ -563,7 +579,7 @@ int main(int argc, char **argv)
             {[HOP_Q_PROJ] = true, [HOP_V_PROJ] = true, [HOP_O_PROJ] = true, [HOP_DOWN_PROJ] = true},
         .table = "all",
         .epsilon = 1e-2,
-        .probes = 192,
+        .probes = 48,
         .core = 8,
         .threads = (int)sysconf(_SC_NPROCESSORS_ONLN)};
     struct hop_error err = {0};
