@@ -4,7 +4,8 @@
     tools/reproduce.py [--hybridop build/hybridop] [--check FILE] [TABLE...]
 
 TABLE: systems, claims, utilization, variations, energy, chimera, dapple;
-default: all of these.  more-variations: those the page has no room for.  Run it in the project's folder.  Only `hybridop simulate` is
+default: all of these.  more-variations: those the page has no room for.  estimators: that of
+docs/planning.md.  Run it in the project's folder.  Only `hybridop simulate` is
 asked, and for dapple `build/planner-oracle` on the authors' profiles below
 $HYBRIDOP_TESTDATA (default ../shared/testdata), where they are there.  With
 --check nothing is printed but the rows that FILE lacks.
@@ -83,10 +84,10 @@ class Simulator:
             file.write(text)
         return path
 
-    def ask(self, setting, variation, strategies, probes, devices="all"):
+    def ask(self, setting, variation, strategies, probes, devices="all", more=()):
         """{(strategy, "all" or "bp-only"): entry}"""
         case = dict(BASE, **variation)
-        key = (setting, repr(case), strategies, probes, devices)
+        key = (setting, repr(case), strategies, probes, devices, more)
         if key not in self.seen:
             model, tokens, rows = setting
             micro_batches = case["micro_batches"]
@@ -94,7 +95,7 @@ class Simulator:
                 micro_batches = micro_batches[model]
             done = subprocess.run(
                 [self.program, "simulate", JOBS[model], "--json", "--strategy", strategies,
-                 "--probes", str(probes), "--devices", devices,
+                 "--probes", str(probes), "--devices", devices, *more,
                  "--set", "cluster=" + self.cluster(model, case),
                  "--set", f"data.max_length={tokens}", "--set", f"train.micro_batch={rows}",
                  "--set", f"train.batch_size={rows * micro_batches}"],
@@ -363,10 +364,49 @@ def table_dapple(simulator):
     dapple_plans(os.path.join(os.path.dirname(simulator.program), "planner-oracle"))
 
 
+# Strategy, probes, further options: how BP-free devices learn about their gradient.
+ESTIMATORS = [
+    ("frozen", "frozen", 1, ()),
+    ("difference, Q = 1", "hybridop", 1, ()),
+    ("difference, Q = 1, Q' = auto", "hybridop", 1, ("--exit-probes", "auto")),
+    ("difference, Q = 1, Q' = 1", "hybridop", 1, ("--exit-probes", "1")),
+    ("difference, Q = 3", "hybridop", 3, ()),
+    ("difference, Q = 3, Q' = auto", "hybridop", 3, ("--exit-probes", "auto")),
+    ("difference, Q = 3, Q' = 1", "hybridop", 3, ("--exit-probes", "1")),
+    ("central, Q = 1", "hybridop", 1, ("--estimator", "central")),
+    ("boundary, Q = 1", "hybridop", 1, ("--estimator", "boundary")),
+    ("boundary, Q = 2", "hybridop", 2, ("--estimator", "boundary")),
+    ("boundary, Q = 3", "hybridop", 3, ("--estimator", "boundary")),
+    ("boundary, Q = auto", "hybridop", "auto", ("--estimator", "boundary")),
+    ("feedback", "hybridop", 1, ("--estimator", "feedback")),
+]
+
+
+def estimator_cell(entry, what):
+    """What was found with auto goes behind it."""
+    found = ""
+    if "auto" in what:
+        key, letter = ("exit_probes", "Q'") if "Q' = auto" in what else ("probes", "Q")
+        found = f", {letter} = {entry[key]}"
+    return f"{digits(entry['iteration_seconds'])} s, {100 * entry['utilization']:.0f} %{found}"
+
+
+def table_estimators(simulator):
+    """Of docs/planning.md."""
+    targets = ("--set", "lora.targets=[q_proj, v_proj, o_proj, down_proj]")
+    print()
+    row("", *(name(setting) for setting in SETTINGS))
+    row(*["---"] * (1 + len(SETTINGS)))
+    for what, strategy, probes, more in ESTIMATORS:
+        entries = [simulator.ask(setting, {}, strategy, probes, more=more + targets)
+                   [(strategy, "all")] for setting in SETTINGS]
+        row(what, *(estimator_cell(entry, what) for entry in entries))
+
+
 TABLES = {"systems": table_systems, "claims": table_claims, "utilization": table_utilization,
           "variations": table_variations, "energy": table_energy,
           "chimera": table_chimera, "dapple": table_dapple}
-MORE = {"more-variations": table_more_variations}
+MORE = {"more-variations": table_more_variations, "estimators": table_estimators}
 
 
 NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")

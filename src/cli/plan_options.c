@@ -13,7 +13,10 @@ enum {
     KEY_STRATEGY,
     KEY_MICRO_BATCHES,
     KEY_PROBES,
+    KEY_ESTIMATOR,
+    KEY_DIRECTIONS,
     KEY_EXIT_PROBES,
+    KEY_EXIT_BASE,
     KEY_PROBE_BATCH,
     KEY_OBJECTIVE,
     KEY_BP_ONLY,
@@ -40,8 +43,22 @@ static const struct argp_option known[] = {
      "Probes per micro-batch, or auto: as many as the step hides, at least 1 (default: the job's "
      "zo.probes; 1 with --cost)",
      0},
+    {"estimator", KEY_ESTIMATOR, "NAME", 0,
+     "How BP-free devices learn about their gradient: difference, central, boundary, feedback, or "
+     "none: they do not (default: the job's zo.estimator; difference with --cost)",
+     0},
+    {"directions", KEY_DIRECTIONS, "WHICH", 0,
+     "shared by the samples of a micro-batch, or per-sample (default: the job's zo.directions; "
+     "shared with --cost)",
+     0},
     {"exit-probes", KEY_EXIT_PROBES, "N", 0,
-     "Probes that end on the last BP-free device (default: 0, the only value in this version)", 0},
+     "Further probes that end at an output layer on the last BP-free device, or auto: as many as "
+     "do not lengthen the step (default: the job's zo.early_exit; 0 with --cost)",
+     0},
+    {"exit-base", KEY_EXIT_BASE, "WHICH", 0,
+     "The loss that exit probes are compared with: own, that of the exit, or full-model (default: "
+     "the job's zo.exit_base; own with --cost)",
+     0},
     {"probe-batch", KEY_PROBE_BATCH, "B", 0,
      "Probes a device runs at once (default: the job's zo.probe_batch; 1 with --cost)", 0},
     {"objective", KEY_OBJECTIVE, "WHAT", 0,
@@ -78,11 +95,11 @@ static void need_int(const struct argp_state *state, const char *option, const c
                    high);
 }
 
-static void need_probes(const struct argp_state *state, const char *text)
+static void need_probes(const struct argp_state *state, const char *option, const char *text)
 {
     int32_t value;
     if (strcmp(text, "auto") != 0 && !parse_int(text, 0, MOST_PROBES, &value))
-        argp_error(state, "--probes %s: expected a whole number from 0 to %d, or auto", text,
+        argp_error(state, "--%s %s: expected a whole number from 0 to %d, or auto", option, text,
                    MOST_PROBES);
 }
 
@@ -111,16 +128,9 @@ static void need_choice(const struct argp_state *state, const char *option, cons
 /* Options */
 
 static const char *const device_uses[] = {"default", "auto", "all", NULL};
-
-static void check_exit_probes(const struct argp_state *state, const char *text, int32_t *out)
-{
-    if (!parse_int(text, 0, MOST_PROBES, out))
-        argp_error(state, "--exit-probes %s: expected a whole number from 0 to %d", text,
-                   MOST_PROBES);
-    if (*out > 0)
-        argp_error(state, "--exit-probes %s: exit probes are not supported yet; leave it out or 0",
-                   text);
-}
+/* hop_estimator_names and none, as in zo.estimator. */
+static const char *const estimators[] = {"difference", "central", "boundary",
+                                         "feedback",   "none",    NULL};
 
 static void finish(const struct argp_state *state, const struct hop_plan_options *options)
 {
@@ -142,11 +152,24 @@ static error_t parse_setting(int key, char *value, const struct argp_state *stat
         options->micro_batches = value;
         return 0;
     case KEY_PROBES:
-        need_probes(state, value);
+        need_probes(state, "probes", value);
         options->probes = value;
         return 0;
     case KEY_EXIT_PROBES:
-        check_exit_probes(state, value, &options->exit_probes);
+        need_probes(state, "exit-probes", value);
+        options->exit_probes = value;
+        return 0;
+    case KEY_ESTIMATOR:
+        need_choice(state, "estimator", value, estimators);
+        options->estimator = value;
+        return 0;
+    case KEY_DIRECTIONS:
+        need_choice(state, "directions", value, hop_directions_names);
+        options->directions = value;
+        return 0;
+    case KEY_EXIT_BASE:
+        need_choice(state, "exit-base", value, hop_exit_base_names);
+        options->exit_base = value;
         return 0;
     case KEY_PROBE_BATCH:
         need_int(state, "probe-batch", value, 1, MOST_PROBES);
@@ -215,6 +238,10 @@ static hop_status settle_job(struct hop_plan_options *options, struct hop_error 
     } settings[] = {{"plan.micro_batches", options->micro_batches},
                     {"zo.probes", options->probes},
                     {"zo.probe_batch", options->probe_batch},
+                    {"zo.estimator", options->estimator},
+                    {"zo.directions", options->directions},
+                    {"zo.early_exit", options->exit_probes},
+                    {"zo.exit_base", options->exit_base},
                     {"plan.objective", options->objective},
                     {"plan.devices", options->devices}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
@@ -249,22 +276,40 @@ static hop_status fill_halves(struct hop_problem *problem, struct hop_error *err
     return HOP_OK;
 }
 
+static int32_t given_probes(const char *text, int32_t fallback)
+{
+    return text && strcmp(text, "auto") == 0 ? HOP_PROBES_AUTO : given_int(text, fallback);
+}
+
+static int given_choice(const char *text, const char *const *choices)
+{
+    return text ? find_choice(text, choices) : 0;
+}
+
+static void fill_estimator(const struct hop_plan_options *options, struct hop_plan_request *request)
+{
+    const int estimator = given_choice(options->estimator, estimators);
+    request->untrained = estimator == HOP_ESTIMATORS;
+    request->estimator = request->untrained ? HOP_DIFFERENCE : (enum hop_estimator)estimator;
+    request->directions =
+        (enum hop_directions)given_choice(options->directions, hop_directions_names);
+    request->exit_probes = given_probes(options->exit_probes, 0);
+    request->exit_base = (enum hop_exit_base)given_choice(options->exit_base, hop_exit_base_names);
+}
+
 static hop_status from_cost(const struct hop_plan_options *options, struct hop_problem *out,
                             struct hop_error *err)
 {
-    const bool automatic = options->probes && strcmp(options->probes, "auto") == 0;
     HOP_TRY(hop_strategy_find("hybridop", &out->strategy, err));
     HOP_TRY(hop_cost_load(options->cost, &out->cost, err));
     out->request = (struct hop_plan_request){
         .cost = &out->cost,
         .micro_batches = given_int(options->micro_batches, COST_MICRO_BATCHES),
-        .probes = automatic ? HOP_PROBES_AUTO : given_int(options->probes, COST_PROBES),
-        .probe_batch = given_int(options->probe_batch, 1)};
-    if (options->devices)
-        out->request.devices = (enum hop_device_use)find_choice(options->devices, device_uses);
-    if (options->objective)
-        out->request.objective =
-            (enum hop_objective)find_choice(options->objective, hop_objective_names);
+        .probes = given_probes(options->probes, COST_PROBES),
+        .probe_batch = given_int(options->probe_batch, 1),
+        .devices = (enum hop_device_use)given_choice(options->devices, device_uses),
+        .objective = (enum hop_objective)given_choice(options->objective, hop_objective_names)};
+    fill_estimator(options, &out->request);
     return fill_halves(out, err);
 }
 
@@ -273,7 +318,6 @@ hop_status hop_plan_options_problem(struct hop_plan_options *options, struct hop
 {
     *out = (struct hop_problem){0};
     HOP_TRY(options->cost ? from_cost(options, out, err) : from_job(options, job, out, err));
-    out->request.exit_probes = options->exit_probes;
     out->request.bp_only = options->bp_only;
     return HOP_OK;
 }

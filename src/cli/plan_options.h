@@ -16,7 +16,7 @@ struct hop_plan_options {
     const char *cost;           /* cost table; NULL: JOB */
     const char *strategy;       /* as written; NULL: not given */
     const char *micro_batches, *probes, *probe_batch, *objective, *devices; /* NULL: not given */
-    int32_t exit_probes;
+    const char *estimator, *exit_probes, *exit_base, *directions;
     bool bp_only, json;
 };
 

@@ -47,6 +47,7 @@ static bool put_blocks(json_t *object, const struct hop_cost_device *device, int
            (!device->backward || put(object, "backward", numbers(device->backward, blocks))) &&
            put(object, "probe", numbers(device->probe, blocks)) &&
            put(object, "step", numbers(device->step, blocks)) &&
+           put(object, "feedback", numbers(device->feedback, blocks)) &&
            put(object, "state_bytes", numbers(device->state_bytes, blocks)) &&
            put(object, "activation_bytes", numbers(device->activation_bytes, blocks));
 }
@@ -66,6 +67,8 @@ static json_t *device_json(const struct hop_cost_device *device, int32_t blocks)
     return finish(object, object && put_blocks(object, device, blocks) &&
                               put_known(object, "memory", device->memory) &&
                               put(object, "fixed_bytes", json_real(device->fixed_bytes)) &&
+                              put(object, "exit_forward", json_real(device->exit_forward)) &&
+                              put(object, "exit_bytes", json_real(device->exit_bytes)) &&
                               put_power(object, device));
 }
 

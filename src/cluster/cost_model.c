@@ -30,15 +30,46 @@ static double attention_operations(const struct hop_workload *w)
     return 2 * token_count(w) * w->tokens * features;
 }
 
-static double lora_operations(const struct hop_workload *w)
+/* All blocks are alike in what hop__cost_lora() says. */
+static double parameter_count(const struct hop_workload *w, bool bp)
 {
-    return 2 * token_count(w) * (double)hop_lora_block_parameters(&w->model, &w->lora);
+    const struct hop_lora_config lora = hop__cost_lora(w, bp);
+    return (double)hop_lora_parameters(&w->model, &lora, 0, 1);
+}
+
+/* A core is merged into the second of its factors before it is used. */
+static double lora_operations(const struct hop_workload *w, bool bp)
+{
+    const struct hop_lora_config lora = hop__cost_lora(w, bp);
+    return 2 * token_count(w) * (double)hop_lora_plain_parameters(&w->model, &lora, 0, 1);
+}
+
+static double block_operations(const struct hop_workload *w, bool bp)
+{
+    return projection_operations(w) + attention_operations(w) + lora_operations(w, bp);
 }
 
 double hop_block_operations(const struct hop_workload *workload)
 {
-    return projection_operations(workload) + attention_operations(workload) +
-           lora_operations(workload);
+    return block_operations(workload, true);
+}
+
+/* The projections whose products are added to the residual stream. */
+static const enum hop_target into_stream[] = {HOP_O_PROJ, HOP_DOWN_PROJ};
+enum { INTO_STREAM = sizeof into_stream / sizeof *into_stream };
+
+/* dB = delta u^T, and with v = B^T delta, dA = v x^T; a core follows from dB. */
+double hop_feedback_operations(const struct hop_workload *workload)
+{
+    const struct hop_lora_config lora = hop__cost_lora(workload, false);
+    double elements = 0;
+    for (int i = 0; i < INTO_STREAM; i++) {
+        const double rank = hop_lora_rank(&lora, 0, into_stream[i]);
+        const double in = (double)hop_target_in(&workload->model, into_stream[i]);
+        const double out = (double)hop_target_out(&workload->model, into_stream[i]);
+        elements += rank * (lora.core > 0 ? out : 2 * out + in);
+    }
+    return 2 * token_count(workload) * elements;
 }
 
 double hop_head_operations(const struct hop_workload *workload)
@@ -82,7 +113,7 @@ static void price_blocks(const struct hop_workload *w, const struct hop_device *
 {
     const int32_t n = w->model.blocks;
     const double weights = hop__cost_weight_bytes(w, 1, false, false);
-    const struct seconds block = seconds(device, hop_block_operations(w), weights);
+    const struct seconds block = seconds(device, block_operations(w, device->bp), weights);
     const double forward = device->overhead + slower(block);
     add_to_all(out->forward, n, forward);
     add_to_all(out->probe, n, device->probe_ratio * (device->overhead + block.arithmetic));
@@ -107,19 +138,42 @@ static void price_head(const struct hop_workload *w, const struct hop_device *de
     const int32_t last = w->model.blocks - 1;
     const double weights = hop__cost_weight_bytes(w, 0, false, true);
     const struct seconds head = seconds(device, hop_head_operations(w), weights);
+    out->exit_forward = slower(head);
     out->forward[last] += slower(head);
     out->probe[last] += device->probe_ratio * head.arithmetic;
     if (out->backward)
         out->backward[last] += slower(head) * (device->bp ? 1 : device->backward_ratio);
 }
 
+/* delta and the inputs of the projections are read, those of down_proj made again from gate and up.
+ */
+static double feedback_bytes(const struct hop_workload *w)
+{
+    enum { AGAIN = 3 };
+    const struct hop_lora_config lora = hop__cost_lora(w, false);
+    double elements = 0;
+    for (int i = 0; i < INTO_STREAM; i++) {
+        const double in = (double)hop_target_in(&w->model, into_stream[i]);
+        const double reads = into_stream[i] == HOP_DOWN_PROJ ? 1 + AGAIN : 1;
+        if (hop_lora_rank(&lora, 0, into_stream[i]) > 0)
+            elements += reads * in + (double)w->model.hidden;
+    }
+    return token_count(w) * elements * (double)hop_dtype_size(w->dtype);
+}
+
+static void price_feedback(const struct hop_workload *w, const struct hop_device *device,
+                           struct hop_cost_device *out)
+{
+    add_to_all(out->feedback, w->model.blocks,
+               slower(seconds(device, hop_feedback_operations(w), feedback_bytes(w))));
+}
+
 /* AdamW reads values, gradients and both moments, and writes all four (the gradient as zero). */
 static void price_step(const struct hop_workload *w, const struct hop_device *device,
                        struct hop_cost_device *out)
 {
-    const double parameters = (double)hop_lora_block_parameters(&w->model, &w->lora);
     add_to_all(out->step, w->model.blocks,
-               seconds(device, 0, 8 * sizeof(float) * parameters).traffic);
+               seconds(device, 0, 8 * sizeof(float) * parameter_count(w, device->bp)).traffic);
 }
 
 static hop_status check_device(const struct hop_device *device, struct hop_error *err)
@@ -155,6 +209,7 @@ static hop_status fill_device(const struct hop_workload *w, const struct hop_dev
     price_embedding(w, device, out);
     price_head(w, device, out);
     price_step(w, device, out);
+    price_feedback(w, device, out);
     return HOP_OK;
 }
 
@@ -209,14 +264,14 @@ static void fill_network(const struct hop_cluster *cluster, struct hop_cost_tabl
 
 static void fill_messages(const struct hop_workload *w, struct hop_cost_table *cost)
 {
-    const double parameters = (double)hop_lora_block_parameters(&w->model, &w->lora);
     add_to_all(cost->boundary_bytes, cost->blocks - 1, boundary_bytes(w));
-    add_to_all(cost->gradient_bytes, cost->blocks, sizeof(float) * parameters);
+    add_to_all(cost->gradient_bytes, cost->blocks, sizeof(float) * parameter_count(w, true));
 }
 
 static hop_status check_workload(const struct hop_workload *w, struct hop_error *err)
 {
-    if (w->samples < 1 || w->tokens < 1 || w->labels < 0 || w->probe_batch < 1 || w->window < 0)
+    if (w->samples < 1 || w->tokens < 1 || w->labels < 0 || w->probe_batch < 1 || w->window < 0 ||
+        w->passes < 0)
         return hop_fail(err, HOP_INPUT,
                         "workload of %d samples, %d tokens, %d labels, %d probes at once, %d "
                         "buffers; samples, tokens and probes must be at least 1, the others 0",

@@ -3,7 +3,8 @@
  *     seconds(block) = overhead + max(operations / rate, weight bytes / memory bandwidth)
  *
  * The embedding is part of block 0, the final norm and the head (at label positions only) of the
- * last block. Every size comes from hop_stage_bytes(), which the runtime allocates by:
+ * last block; an exit is a head of its own. Every size comes from hop_stage_bytes(), which the
+ * runtime allocates by:
  *
  *     hop_cost_memory() = hop_stage_bytes() + AdamW's moments + message buffers
  *
@@ -21,10 +22,23 @@
 #include "model/config.h"
 #include "model/lora.h"
 
+/* What BP-free stages run for the gradient of their adapters (see schedule/estimator.h): their
+ * memory is for it. */
+enum hop_front_work {
+    HOP_FRONT_PROBES,   /* perturbed forwards, which pass through all stages */
+    HOP_FRONT_TANGENTS, /* activations are kept for tangents, which end on the last BP-free stage */
+    HOP_FRONT_FEEDBACK, /* activations are kept for feedback */
+    HOP_FRONT_NOTHING
+};
+
 /* What the devices work on. */
 struct hop_workload {
     struct hop_model_config model;
-    struct hop_lora_config lora;
+    struct hop_lora_config lora; /* with cores all BP-free stages train them, and every stage where
+                                    they are for all blocks */
+    enum hop_front_work front;
+    int32_t passes;  /* of a probe; 0: one */
+    bool per_sample; /* every sample of a micro-batch is perturbed on its own */
     enum hop_dtype dtype;
     int32_t samples;                /* of a micro-batch */
     int32_t tokens;                 /* of a sample: what times and messages are priced at */
@@ -39,10 +53,13 @@ struct hop_workload {
 double hop_block_operations(const struct hop_workload *workload);
 double hop_head_operations(const struct hop_workload *workload);
 
+/* Those of the adapter gradients of a DELTA by feedback, of one block. */
+double hop_feedback_operations(const struct hop_workload *workload);
+
 /* Devices, links and machines in the order of the cluster. BP-capable devices are sized for
- * backward, BP-free ones for probes; where there is a BP-free device, all have the buffers of
- * probes. HOP_INPUT where a device lacks the figures to price its work (rate, probe_ratio,
- * backward_ratio with bp) or the workload is empty. */
+ * backward, BP-free ones for their front work; where a BP-free device runs perturbed forwards, all
+ * have the buffers of probes. HOP_INPUT where a device lacks the figures to price its work (rate,
+ * probe_ratio, backward_ratio with bp) or the workload is empty. */
 hop_status hop_cost_from_model(const struct hop_workload *workload,
                                const struct hop_cluster *cluster, struct hop_cost_table *out,
                                struct hop_error *err);

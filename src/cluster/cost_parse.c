@@ -87,8 +87,8 @@ static const struct hop_field table_fields[] = {
 struct device_keys {
     char *name;
     bool bp;
-    double fixed_bytes, memory, idle_watts, busy_watts;
-    json_t *forward, *backward, *probe, *step, *state_bytes, *activation_bytes;
+    double fixed_bytes, exit_forward, exit_bytes, memory, idle_watts, busy_watts;
+    json_t *forward, *backward, *probe, *step, *feedback, *state_bytes, *activation_bytes;
 };
 
 static const struct hop_field power_fields[] = {
@@ -112,6 +112,15 @@ static const struct hop_field device_fields[] = {
     {.key = "backward", .type = HOP_FIELD_ANY, .offset = offsetof(struct device_keys, backward)},
     {.key = "probe", .type = HOP_FIELD_ANY, .offset = offsetof(struct device_keys, probe)},
     {.key = "step", .type = HOP_FIELD_ANY, .offset = offsetof(struct device_keys, step)},
+    {.key = "feedback", .type = HOP_FIELD_ANY, .offset = offsetof(struct device_keys, feedback)},
+    {.key = "exit_forward",
+     .type = HOP_FIELD_SECONDS,
+     .offset = offsetof(struct device_keys, exit_forward),
+     .maximum = LARGEST},
+    {.key = "exit_bytes",
+     .type = HOP_FIELD_BYTES,
+     .offset = offsetof(struct device_keys, exit_bytes),
+     .maximum = LARGEST},
     {.key = "state_bytes",
      .type = HOP_FIELD_ANY,
      .offset = offsetof(struct device_keys, state_bytes)},
@@ -260,6 +269,8 @@ static hop_status take_device(struct device_keys *keys, const char *where, int32
     keys->name = NULL;
     device->bp = keys->bp;
     device->fixed_bytes = keys->fixed_bytes;
+    device->exit_forward = keys->exit_forward;
+    device->exit_bytes = keys->exit_bytes;
     device->memory = keys->memory;
     device->idle_watts = keys->idle_watts;
     device->busy_watts = keys->busy_watts;
@@ -267,6 +278,7 @@ static hop_status take_device(struct device_keys *keys, const char *where, int32
     HOP_TRY(get_backward(keys->backward, where, blocks, device, err));
     HOP_TRY(get_probe(keys->probe, where, blocks, device, err));
     HOP_TRY(get_blocks(keys->step, where, "step", blocks, device->step, err));
+    HOP_TRY(get_blocks(keys->feedback, where, "feedback", blocks, device->feedback, err));
     HOP_TRY(get_blocks(keys->state_bytes, where, "state_bytes", blocks, device->state_bytes, err));
     return get_blocks(keys->activation_bytes, where, "activation_bytes", blocks,
                       device->activation_bytes, err);

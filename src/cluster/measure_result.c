@@ -41,6 +41,7 @@ static void take_times(const struct hop_measurement *m, struct hop_cost_device *
     }
     device->forward[0] += at->embed.forward.seconds;
     device->probe[0] += or_else(at->embed.further_probe, at->embed.forward.seconds);
+    device->exit_forward = at->head.forward.seconds;
     device->forward[last] += at->head.forward.seconds;
     device->probe[last] += or_else(at->head.further_probe, at->head.forward.seconds);
     if (m->bp)

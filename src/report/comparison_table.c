@@ -81,6 +81,19 @@ static void print_reasons(const struct hop_forecast *forecasts, size_t count, FI
     }
 }
 
+static void print_estimators(const struct hop_forecast *forecasts, size_t count, FILE *to)
+{
+    bool first = true;
+    for (size_t i = 0; i < count; i++) {
+        char text[256];
+        if (!forecasts[i].feasible || !hop_forecast_estimator(&forecasts[i], text, sizeof text))
+            continue;
+        fprintf(to, "%s%s on %s devices: %s\n", first ? "\n" : "", forecasts[i].plan.strategy,
+                device_set(&forecasts[i]), text);
+        first = false;
+    }
+}
+
 hop_status hop_forecast_compare(const struct hop_forecast *forecasts, size_t count, FILE *to,
                                 struct hop_error *err)
 {
@@ -94,6 +107,7 @@ hop_status hop_forecast_compare(const struct hop_forecast *forecasts, size_t cou
     for (size_t i = 0; i < count; i++)
         HOP_TRY_DONE(put_row(table, &forecasts[i], best, err));
     hop_table_print(table, to);
+    print_estimators(forecasts, count, to);
     print_reasons(forecasts, count, to);
 done:
     hop_table_free(table);

@@ -6,9 +6,11 @@
 #include "base/clock.h"
 #include "report/given_plan.h"
 #include "report/quantity.h"
+#include "schedule/estimator.h"
 #include "strategy/predict.h"
 
-/* T_tail = sum_G (f + b) + sum_N f + ((1 + Q) M - 1) max_N f, with measured backward times. */
+/* T_tail = sum_G (f + b) + sum_N f + ((1 + Q) M - 1) max_N f, with measured backward times; Q is
+ * twice the number of probes where each has two passes. */
 static double tail_seconds(const struct hop_plan *plan, const struct hop_cost_table *cost)
 {
     double total = 0, slowest = 0;
@@ -20,7 +22,8 @@ static double tail_seconds(const struct hop_plan *plan, const struct hop_cost_ta
         else if (part->forward_seconds > slowest)
             slowest = part->forward_seconds;
     }
-    return total + ((1.0 + plan->probes) * plan->micro_batches - 1) * slowest;
+    const double passes = 1.0 + hop_plan_passes(plan) * plan->probes;
+    return total + (passes * plan->micro_batches - 1) * slowest;
 }
 
 static hop_status play(struct hop_forecast *forecast, const struct hop_cost_table *cost,

@@ -27,19 +27,21 @@ static json_t *left_out_json(const struct hop_forecast *forecast, const struct h
 }
 
 /* An infeasible plan has no number of probes where the planner was to find one. */
-static json_t *probes_json(const struct hop_plan *plan)
+static json_t *probes_json(int32_t probes)
 {
-    return plan->probes == HOP_PROBES_AUTO ? json_null() : json_integer(plan->probes);
+    return probes == HOP_PROBES_AUTO ? json_null() : json_integer(probes);
 }
 
 static json_t *prediction_json(const struct hop_forecast *forecast,
                                const struct hop_cost_table *cost)
 {
     const bool feasible = forecast->feasible;
-    return json_pack("{s:b, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "feasible", (int)feasible,
-                     "reason", feasible ? "" : forecast->refusal.message, "devices",
-                     forecast->bp_only ? "bp-only" : "all", "probes", probes_json(&forecast->plan),
-                     "samples_per_second", number(forecast->samples_per_second), "utilization",
+    return json_pack("{s:b, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "feasible",
+                     (int)feasible, "reason", feasible ? "" : forecast->refusal.message, "devices",
+                     forecast->bp_only ? "bp-only" : "all", "probes",
+                     probes_json(forecast->plan.probes), "exit_probes",
+                     probes_json(forecast->plan.exit_probes), "samples_per_second",
+                     number(forecast->samples_per_second), "utilization",
                      feasible ? number(forecast->simulation.utilization) : json_null(),
                      "planner_seconds", number(forecast->planner_seconds), "tail_seconds",
                      number(forecast->tail_seconds), "left_out", left_out_json(forecast, cost));

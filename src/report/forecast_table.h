@@ -30,4 +30,8 @@ hop_status hop_forecast_print(const struct hop_forecast *forecast,
 hop_status hop_forecast_compare(const struct hop_forecast *forecasts, size_t count, FILE *to,
                                 struct hop_error *err);
 
+/* Writes how the plan's zeroth-order parts learn about their gradient, as half a sentence; false
+ * where there are none, or where nothing differs from plain probes. */
+bool hop_forecast_estimator(const struct hop_forecast *forecast, char *text, size_t size);
+
 #endif

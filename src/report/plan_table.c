@@ -1,9 +1,11 @@
 /* The table of one plan. */
 #include <math.h>
+#include <stdarg.h>
 
 #include "report/forecast_table.h"
 #include "report/quantity.h"
 #include "report/table.h"
+#include "schedule/estimator.h"
 
 static const char *role(enum hop_gradient gradient)
 {
@@ -112,6 +114,82 @@ static void print_sizes(const struct hop_forecast *forecast, const struct hop_co
     fprintf(to, "\n");
 }
 
+static bool is_plain(const struct hop_plan *plan)
+{
+    return plan->estimator == HOP_DIFFERENCE && plan->directions == HOP_SHARED &&
+           plan->exit_probes == 0;
+}
+
+/* Half a sentence that grows. */
+struct note {
+    char *text;
+    size_t size, used;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct note *note, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const int count =
+        vsnprintf(note->text + note->used, note->size - note->used, format, arguments);
+    va_end(arguments);
+    note->used += count > 0 && (size_t)count < note->size - note->used ? (size_t)count : 0;
+}
+
+static void add_count(struct note *note, int32_t count, const char *what)
+{
+    add(note, "%d %s%s each", count, what, count == 1 ? "" : "s");
+}
+
+static void add_exits(struct note *note, const struct hop_plan *plan)
+{
+    static const char *const bases[] = {"the exit's own loss", "the full model's loss"};
+    if (plan->exit_probes == 0)
+        return;
+    add(note, "; ");
+    add_count(note, plan->exit_probes, "exit probe");
+    if (hop_plan_has_exit_base(plan) || hop_plan_sends_base_loss(plan))
+        add(note, " against %s", bases[plan->exit_base]);
+}
+
+bool hop_forecast_estimator(const struct hop_forecast *forecast, char *text, size_t size)
+{
+    const struct hop_plan *const plan = &forecast->plan;
+    struct note note = {.text = text, .size = size};
+    if (!hop_plan_has_zeroth_order(plan) || is_plain(plan))
+        return false;
+    add(&note, "%s, ", hop_estimator_names[plan->estimator]);
+    if (plan->probes > 0)
+        add_count(&note, plan->probes, "probe");
+    else
+        add(&note, "no probes");
+    if (plan->directions == HOP_PER_SAMPLE && plan->probes > 0)
+        add(&note, ", every sample its own directions");
+    add_exits(&note, plan);
+    return true;
+}
+
+static void print_estimator(const struct hop_forecast *forecast, FILE *to)
+{
+    char text[256];
+    if (hop_forecast_estimator(forecast, text, sizeof text))
+        fprintf(to, "estimator    %s\n", text);
+}
+
+/* Devices that only carry blocks. */
+static void print_untrained(const struct hop_forecast *forecast, const struct hop_cost_table *cost,
+                            FILE *to)
+{
+    const struct hop_plan *const plan = &forecast->plan;
+    int32_t count = 0;
+    for (int32_t p = 0; p < plan->part_count; p++)
+        if (plan->parts[p].gradient == HOP_GRADIENT_NONE)
+            fprintf(to, "%s %s", count++ ? "," : "untrained    the adapters of",
+                    cost->devices[plan->parts[p].device].name);
+    if (count)
+        fprintf(to, " stay as they are: only forward runs there\n");
+}
+
 static void print_seconds(const struct hop_forecast *forecast,
                           const struct hop_forecast_facts *facts, FILE *to)
 {
@@ -170,6 +248,8 @@ hop_status hop_forecast_print(const struct hop_forecast *forecast,
     HOP_TRY(print_parts(forecast, cost, facts, to, err));
     fprintf(to, "\n");
     print_sizes(forecast, cost, facts, to);
+    print_estimator(forecast, to);
+    print_untrained(forecast, cost, to);
     print_seconds(forecast, facts, to);
     print_bound(&forecast->plan, to);
     print_left_out(forecast, cost, to);

@@ -36,19 +36,30 @@ static void short_time(double seconds, char *text, size_t size)
         snprintf(text, size, "%d:%02d", (int)(s / 60), (int)(s % 60));
 }
 
+/* "|g| 0.91", "|g| 0.91  |zo| 12" or "|zo| 12". */
+static void describe_norms(const struct hop_progress_line *line, char *text, size_t size)
+{
+    if (isnan(line->zo_grad_norm))
+        snprintf(text, size, "|g| %.3g", line->grad_norm);
+    else if (isnan(line->grad_norm))
+        snprintf(text, size, "|zo| %.3g", line->zo_grad_norm);
+    else
+        snprintf(text, size, "|g| %.3g  |zo| %.3g", line->grad_norm, line->zo_grad_norm);
+}
+
 hop_status hop_progress_format(const struct hop_progress_line *line, struct hop_string *out,
                                struct hop_error *err)
 {
-    char samples[32], tokens[32], eta[32];
+    char samples[32], tokens[32], eta[32], norms[64];
     short_number(line->samples_per_second, samples, sizeof samples);
     short_number(line->tokens_per_second, tokens, sizeof tokens);
     short_time(line->eta, eta, sizeof eta);
+    describe_norms(line, norms, sizeof norms);
     return hop_string_printf(out, err,
                              "step %lld/%lld  loss %.3f  %s samples/s  util %.0f%%  eta %s  "
-                             "lr %.1e  |g| %.3g  %s tokens/s",
+                             "lr %.1e  %s  %s tokens/s",
                              (long long)line->step, (long long)line->steps, line->loss, samples,
-                             100 * line->utilization, eta, line->learning_rate, line->grad_norm,
-                             tokens);
+                             100 * line->utilization, eta, line->learning_rate, norms, tokens);
 }
 
 static bool is_due(const struct hop_progress *progress, const struct hop_progress_line *line,

@@ -16,8 +16,9 @@ struct hop_progress {
 
 struct hop_progress_line {
     int64_t step, steps;
-    double loss, learning_rate, grad_norm, samples_per_second, tokens_per_second, utilization;
-    double eta; /* seconds left */
+    double loss, learning_rate, samples_per_second, tokens_per_second, utilization;
+    double grad_norm, zo_grad_norm; /* of the exact and the zeroth-order half; NAN: there is none */
+    double eta;                     /* seconds left */
 };
 
 /* Appends to out, in one line, what matters most first, because a narrow terminal cuts the end:

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { COMMAND_HEADER = 5, REPORT_HEADER = 8 };
+enum { COMMAND_HEADER = 5, REPORT_HEADER = 10 };
 
 size_t hop_command_words(const struct hop_session *session)
 {
@@ -87,10 +87,21 @@ hop_status hop_command_decode(struct hop_session *session, const int32_t *words,
 
 size_t hop_report_limit(const struct hop_session *session)
 {
+    const struct hop_plan *const plan = &session->plan;
     const size_t batches = (size_t)session->batch_count;
-    const size_t probes = (size_t)session->plan.probes + 1;
+    const size_t values =
+        plan->directions == HOP_PER_SAMPLE ? (size_t)session->config.limits.sequences : 1;
+    const size_t probes = (size_t)plan->probes + 1 + (size_t)plan->exit_probes;
     const size_t parameters = (size_t)session->config.model.blocks * HOP_TARGETS * 2;
-    return REPORT_HEADER + batches * (1 + probes) + parameters;
+    return REPORT_HEADER + batches * (2 + probes * values) + parameters;
+}
+
+/* Returns where the next numbers go. */
+static size_t put(double *report, size_t at, const double *values, int32_t count)
+{
+    if (count > 0)
+        memcpy(report + at, values, (size_t)count * sizeof *values);
+    return at + (size_t)count;
 }
 
 size_t hop_report_encode(const struct hop_pass *pass, double *report)
@@ -104,12 +115,13 @@ size_t hop_report_encode(const struct hop_pass *pass, double *report)
     report[5] = pass->late.seconds;
     report[6] = pass->late.ratio;
     report[7] = pass->held;
-    memcpy(report + n, pass->loss, (size_t)pass->losses * sizeof(double));
-    n += (size_t)pass->losses;
-    memcpy(report + n, pass->probe_loss, (size_t)pass->derivatives * sizeof(double));
-    n += (size_t)pass->derivatives;
-    memcpy(report + n, pass->square, (size_t)pass->squares * sizeof(double));
-    return n + (size_t)pass->squares;
+    report[8] = pass->exit_derivatives;
+    report[9] = pass->exit_losses;
+    n = put(report, n, pass->loss, pass->losses);
+    n = put(report, n, pass->derivative, pass->derivatives);
+    n = put(report, n, pass->exit_derivative, pass->exit_derivatives);
+    n = put(report, n, pass->exit_loss, pass->exit_losses);
+    return put(report, n, pass->square, pass->squares);
 }
 
 static bool whole(double value, size_t limit)
@@ -120,19 +132,24 @@ static bool whole(double value, size_t limit)
 hop_status hop_report_decode(const double *report, struct hop_pass *pass, size_t limit,
                              struct hop_error *err)
 {
+    const double all = report[1] + report[2] + report[3] + report[8] + report[9];
     if (!whole(report[1], limit) || !whole(report[2], limit) || !whole(report[3], limit) ||
-        !whole(report[4], INT32_MAX) ||
-        REPORT_HEADER + report[1] + report[2] + report[3] > (double)limit)
+        !whole(report[4], INT32_MAX) || !whole(report[8], limit) || !whole(report[9], limit) ||
+        REPORT_HEADER + all > (double)limit)
         return hop_fail(err, HOP_PEER, "a report of a device makes no sense");
     *pass = (struct hop_pass){
         .busy = report[0],
         .losses = (int32_t)report[1],
         .derivatives = (int32_t)report[2],
         .squares = (int32_t)report[3],
+        .exit_derivatives = (int32_t)report[8],
+        .exit_losses = (int32_t)report[9],
         .held = report[7],
         .late = {.tasks = (int32_t)report[4], .seconds = report[5], .ratio = report[6]}};
     pass->loss = report + REPORT_HEADER;
-    pass->probe_loss = pass->loss + pass->losses;
-    pass->square = pass->probe_loss + pass->derivatives;
+    pass->derivative = pass->loss + pass->losses;
+    pass->exit_derivative = pass->derivative + pass->derivatives;
+    pass->exit_loss = pass->exit_derivative + pass->exit_derivatives;
+    pass->square = pass->exit_loss + pass->exit_losses;
     return HOP_OK;
 }

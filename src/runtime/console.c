@@ -38,19 +38,20 @@ void hop_console_silent(int rank, int peer, const struct hop_error *err)
 
 void hop_console_progress(const struct hop_progress_line *line)
 {
-    fprintf(stderr, HOP_CONSOLE_MARK "progress %lld %lld %.9g %.9g %.9g %.9g %.9g %.9g %.9g\n",
+    fprintf(stderr, HOP_CONSOLE_MARK "progress %lld %lld %.9g %.9g %.9g %.9g %.9g %.9g %.9g %.9g\n",
             (long long)line->step, (long long)line->steps, line->loss, line->learning_rate,
-            line->grad_norm, line->samples_per_second, line->tokens_per_second, line->utilization,
-            line->eta);
+            line->grad_norm, line->zo_grad_norm, line->samples_per_second, line->tokens_per_second,
+            line->utilization, line->eta);
 }
 
 bool hop_console_parse_progress(const char *text, struct hop_progress_line *line)
 {
     long long step, steps;
     struct hop_progress_line parsed = {0};
-    if (sscanf(text, "%lld %lld %lg %lg %lg %lg %lg %lg %lg", &step, &steps, &parsed.loss,
-               &parsed.learning_rate, &parsed.grad_norm, &parsed.samples_per_second,
-               &parsed.tokens_per_second, &parsed.utilization, &parsed.eta) != 9)
+    if (sscanf(text, "%lld %lld %lg %lg %lg %lg %lg %lg %lg %lg", &step, &steps, &parsed.loss,
+               &parsed.learning_rate, &parsed.grad_norm, &parsed.zo_grad_norm,
+               &parsed.samples_per_second, &parsed.tokens_per_second, &parsed.utilization,
+               &parsed.eta) != 10)
         return false;
     parsed.step = step;
     parsed.steps = steps;

@@ -165,6 +165,21 @@ hop_status hop_coordinator_own_pass(struct hop_coordinator *c,
                                     struct hop_pass *pass, struct hop_error *err);
 hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err);
 
+/* What the ranks reported of one step. */
+struct hop_reduced_step {
+    double loss, busy;
+    double grad_norm, zo_grad_norm;
+    bool exact, estimated;         /* is there a part of either kind? */
+    int32_t losses;                /* micro-batches */
+    struct hop_pass probes, exits; /* of the devices that computed derivatives, if there are any */
+};
+
+/* derivatives.c: what is known of the directional derivatives of a step, into its line of
+ * metrics.jsonl; a warning where the first step shows that they are mostly rounding. */
+hop_status hop_coordinator_add_derivatives(const struct hop_coordinator *c, json_t *line,
+                                           const struct hop_reduced_step *reduced,
+                                           struct hop_error *err);
+
 /* evaluate.c: the held-out rows. */
 hop_status hop_coordinator_evaluate(struct hop_coordinator *c, struct hop_evaluation *out,
                                     struct hop_error *err);

@@ -1,13 +1,14 @@
 /* How many message buffers the ranks get. */
 #include "base/dtype.h"
 #include "runtime/coordinator_internal.h"
+#include "schedule/estimator.h"
 #include "sim/simulate.h"
 
 /* With fewer buffers a device could hardly work ahead. */
 enum { MINIMUM = 4 };
 
-/* The most probes one message carries in any schedule. */
-static int32_t largest_probe_batch(const struct hop_coordinator *c)
+/* The most passes of probes one message carries in any schedule. */
+static int32_t largest_message(const struct hop_coordinator *c)
 {
     int32_t largest = 1;
     for (int32_t s = 0; s < c->schedules.count; s++)
@@ -15,7 +16,7 @@ static int32_t largest_probe_batch(const struct hop_coordinator *c)
             const int32_t batch = hop_schedule_probe_batch(&c->schedules.items[s], p);
             largest = batch > largest ? batch : largest;
         }
-    return largest;
+    return largest * hop_plan_passes(&c->plan);
 }
 
 /* What fits into the memory that buffers of one payload kind and direction may take. */
@@ -23,7 +24,7 @@ static int32_t most_buffers(const struct hop_coordinator *c, const struct hop_ba
 {
     static const double limit = 256.0 * 1024 * 1024;
     const double bytes = (double)limits->tokens * c->model.hidden *
-                         (double)hop_dtype_size(c->dtype) * largest_probe_batch(c);
+                         (double)hop_dtype_size(c->dtype) * largest_message(c);
     const double most = limit / bytes;
     return most < MINIMUM ? MINIMUM : most < INT32_MAX ? (int32_t)most : INT32_MAX;
 }

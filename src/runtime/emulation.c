@@ -148,14 +148,19 @@ void hop_emulation_reduced(struct hop_emulation *emulation, const struct hop_red
     finish(emulation, duration, began, start, end);
 }
 
+/* Derivatives and base losses are as many for any number of rows, unless each row has its own. */
+static bool is_fixed(const struct hop_emulation *emulation, const struct hop_transfer *transfer)
+{
+    const bool number = transfer->payload == HOP_DERIVATIVE || transfer->payload == HOP_BASE_LOSS;
+    return number && emulation->plan->directions == HOP_SHARED;
+}
+
 double hop_emulation_send(struct hop_emulation *emulation, const struct hop_transfer *transfer,
                           int32_t rows)
 {
     const struct hop_cost_table *const cost = &emulation->cost;
-    /* Derivatives are as many for any number of rows. */
-    const double share = transfer->payload == HOP_DERIVATIVE
-                             ? 1
-                             : share_of_rows(emulation, transfer->micro_batch, rows);
+    const double share =
+        is_fixed(emulation, transfer) ? 1 : share_of_rows(emulation, transfer->micro_batch, rows);
     const double bytes = share * hop_price_bytes(cost, emulation->plan, transfer);
     const double seconds = emulation->time_scale *
                            hop_cost_link(cost, transfer->from_device, transfer->to_device, bytes);

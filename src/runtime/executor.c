@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "schedule/estimator.h"
 #include "train/clip.h"
 
 static hop_status open_backend(struct hop_executor *executor, struct hop_error *err)
@@ -35,8 +36,10 @@ static hop_status take_schedules(struct hop_executor *executor, struct hop_sched
                             tags);
         if (route->schedule.micro_batches > executor->micro_batches)
             executor->micro_batches = route->schedule.micro_batches;
-        if (route->schedule.probes > executor->probes)
-            executor->probes = route->schedule.probes;
+        if (route->schedule.probes > executor->probes.probes)
+            executor->probes.probes = route->schedule.probes;
+        if (route->schedule.exit_probes > executor->exits.probes)
+            executor->exits.probes = route->schedule.exit_probes;
     }
     return HOP_OK;
 }
@@ -68,6 +71,34 @@ static const struct hop_ops *ops_for(const struct hop_executor *executor,
                                                                     : &executor->forward_ops;
 }
 
+/* Does the part keep activations for the tangents of its probes? */
+static bool has_tangents(const struct hop_executor *executor, int32_t index)
+{
+    return executor->plan->parts[index].gradient == HOP_GRADIENT_ZEROTH_ORDER &&
+           hop_plan_frees(executor->plan, index) == HOP_PROBE;
+}
+
+/* What of micro-batches is kept beside the stage. */
+static hop_status create_kept(struct hop_executor *executor, struct hop_executor_part *part,
+                              int32_t slots, struct hop_error *err)
+{
+    const struct hop_executor_config *const config = &executor->config;
+    const int32_t pending = over_schedules(executor, part->index, hop_schedule_pending);
+    HOP_TRY(hop_kept_create(slots, executor->micro_batches, &part->slots, err));
+    if (!has_tangents(executor, part->index))
+        return HOP_OK;
+    HOP_TRY(hop_calloc(&part->probed, (size_t)executor->micro_batches, sizeof *part->probed, err));
+    if (pending == 0)
+        return HOP_OK;
+    part->tangent_bytes = hop_align((size_t)executor->probes.probes *
+                                    (size_t)config->part_limits[part->index].tokens *
+                                    (size_t)config->model.hidden * hop_dtype_size(config->dtype));
+    HOP_TRY(hop_kept_create(pending, executor->micro_batches, &part->pending, err));
+    HOP_TRY(hop_calloc_aligned(&part->tangents, (size_t)pending, part->tangent_bytes, err));
+    executor->held += (size_t)pending * part->tangent_bytes;
+    return HOP_OK;
+}
+
 static hop_status create_part(struct hop_executor *executor, int32_t index,
                               const struct hop_weights *weights, struct hop_error *err)
 {
@@ -78,7 +109,8 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
     part->index = index;
     HOP_TRY(hop_executor_gang_create(executor, part, err));
     part->head = hop_plan_next(executor->plan, index) < 0;
-    part->slots = over_schedules(executor, index, hop_schedule_slots);
+    part->exit = hop_plan_part_exits(executor->plan, index);
+    const int32_t slots = over_schedules(executor, index, hop_schedule_slots);
     const struct hop_stage_config config = {
         .model = executor->config.model,
         .lora = executor->config.lora,
@@ -87,10 +119,14 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
         .hi = planned->hi,
         .embed = hop_plan_previous(executor->plan, index) < 0,
         .head = part->head,
+        .exit = part->exit,
         .gradient = planned->gradient,
         .limits = executor->config.part_limits[index],
-        .slots = part->slots,
-        .probes = over_schedules(executor, index, hop_schedule_probe_batch),
+        .slots = slots,
+        .probes = hop_plan_passes(executor->plan) *
+                  over_schedules(executor, index, hop_schedule_probe_batch),
+        .per_sample = executor->plan->directions == HOP_PER_SAMPLE,
+        .tangents = has_tangents(executor, index),
         .cache = executor->config.cache,
         .cache_sequences = executor->config.cache_sequences,
         .shard = part->shard,
@@ -102,8 +138,7 @@ static hop_status create_part(struct hop_executor *executor, int32_t index,
     const size_t total = hop_stage_parameters(part->stage)->total;
     HOP_TRY(hop_adamw_create(total, &part->adamw, err));
     executor->held += stage_bytes(&config) + 2 * total * sizeof(float);
-    HOP_TRY(hop_calloc(&part->slot_busy, (size_t)part->slots, sizeof(bool), err));
-    return hop_calloc(&part->slot_of, (size_t)executor->micro_batches, sizeof(int32_t), err);
+    return create_kept(executor, part, slots, err);
 }
 
 static hop_status create_parts(struct hop_executor *executor, const struct hop_weights *weights,
@@ -137,8 +172,6 @@ hop_status hop_executor_create(const struct hop_executor_config *config,
     HOP_TRY_DONE(take_schedules(executor, schedules, schedule_count, err));
     HOP_TRY_DONE(create_parts(executor, weights, err));
     HOP_TRY_DONE(hop_executor_reductions_join(executor, err));
-    HOP_TRY_DONE(hop_calloc(&executor->probe_list, (size_t)executor->probes,
-                            sizeof *executor->probe_list, err));
     HOP_TRY_DONE(hop_executor_buffers_create(executor, err));
     *out = executor;
     executor = NULL;
@@ -156,15 +189,16 @@ void hop_executor_free(struct hop_executor *executor)
     for (int32_t p = 0; p < executor->part_count; p++) {
         hop_stage_free(executor->parts[p].stage);
         hop_adamw_free(&executor->parts[p].adamw);
-        free(executor->parts[p].slot_busy);
-        free(executor->parts[p].slot_of);
+        hop_kept_free(&executor->parts[p].slots);
+        hop_kept_free(&executor->parts[p].pending);
+        free(executor->parts[p].tangents);
+        free(executor->parts[p].probed);
     }
     for (int32_t r = 0; r < executor->route_count; r++)
         hop_route_free(&executor->routes[r]);
     free(executor->routes);
     free(executor->parts);
     free(executor->part_of);
-    free(executor->probe_list);
     hop_timeline_free(&executor->timeline);
     if (executor->backend)
         executor->ops.close(executor->backend);

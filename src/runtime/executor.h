@@ -25,6 +25,7 @@ struct hop_executor_config {
                                                  */
     uint64_t seed;
     float epsilon;
+    enum hop_distribution distribution; /* of the directions */
     float weight_decay;
     int32_t device;      /* index in the plan */
     const char *backend; /* name */
@@ -38,6 +39,9 @@ struct hop_executor_config {
 };
 
 struct hop_executor;
+
+/* Does the plan's part end with an output layer for exit probes? */
+bool hop_plan_part_exits(const struct hop_plan *plan, int32_t part);
 
 /* plan, weights and transport are borrowed. Takes over the schedules (emptied on success). */
 hop_status hop_executor_create(const struct hop_executor_config *config,
@@ -54,16 +58,21 @@ struct hop_pass {
     int32_t losses;           /* with a head: micro_batches, else 0 */
     const double *loss;       /* (losses) -sum(logprob)/label_total of the rows of each micro-batch
                                  that heads of this device handle: the sum over devices is its loss */
-    int32_t derivatives;      /* with a head: micro_batches * probes, else 0 */
-    const double *probe_loss; /* (micro_batches, probes) losses of the probes */
-    int32_t squares;          /* parameters of the trainable parts of this device */
-    const double *square;     /* (squares) sum of squares of each parameter's gradient */
-    double held;              /* bytes of the parts, their optimizer state and message buffers */
-    const float *scores;      /* evaluation with a head: label log-probabilities, (micro_batches,
-                                 limits.labels), those of the rows that heads of this device handle
-                                 at their places */
-    const int32_t *picked;    /* decoding with a head: the likeliest next token of each sequence,
-                                 (micro_batches, limits.sequences) */
+    /* Directional derivatives that this device computed: micro-batch by micro-batch, probe by probe
+     * and, where samples have their own directions, sample by sample. */
+    int32_t derivatives, exit_derivatives;
+    const double *derivative, *exit_derivative;
+    int32_t exit_losses;     /* with an exit layer: micro_batches, else 0 */
+    const double *exit_loss; /* (exit_losses) of the exit's own model; where it is not computed for
+                                itself, the mean of its exit probes */
+    int32_t squares;         /* parameters of the trainable parts of this device */
+    const double *square;    /* (squares) sum of squares of each parameter's gradient */
+    double held;             /* bytes of the parts, their optimizer state and message buffers */
+    const float *scores;     /* evaluation with a head: label log-probabilities, (micro_batches,
+                                limits.labels), those of the rows that heads of this device handle
+                                at their places */
+    const int32_t *picked;   /* decoding with a head: the likeliest next token of each sequence,
+                                (micro_batches, limits.sequences) */
 };
 
 /* Runs schedule `index` on batches[0..micro_batches). step counts from 1 (0: evaluation). Gradients

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "schedule/estimator.h"
 
 static int32_t larger(int32_t a, int32_t b)
 {
@@ -34,8 +35,7 @@ static size_t buffer_bytes(const struct hop_executor *executor, enum hop_payload
     const struct hop_executor_config *const config = &executor->config;
     const size_t hidden_states =
         most_tokens(executor) * (size_t)config->model.hidden * hop_dtype_size(config->dtype);
-    const size_t copies =
-        payload == HOP_PROBE_ACTIVATION ? (size_t)largest_probe_batch(executor) : 1;
+    const size_t copies = payload == HOP_PROBE_ACTIVATION ? (size_t)executor->passes : 1;
     return hop_align(hidden_states * copies);
 }
 
@@ -97,28 +97,70 @@ static size_t parameter_count(const struct hop_executor *executor)
     return count;
 }
 
-/* Losses, derivatives and scores of one pass. */
-static hop_status create_results(struct hop_executor *executor, struct hop_error *err)
+static hop_status create_numbers(struct hop_executor *executor, struct hop_probe_numbers *numbers,
+                                 struct hop_error *err)
 {
-    const size_t batches = (size_t)executor->micro_batches, probes = (size_t)executor->probes;
-    const size_t labels = (size_t)executor->config.limits.labels;
+    const size_t batches = (size_t)executor->micro_batches, values = (size_t)executor->values;
+    numbers->stride = (size_t)numbers->probes * values;
+    HOP_TRY(hop_calloc(&numbers->told, batches * numbers->stride, sizeof(float), err));
+    HOP_TRY(hop_calloc(&numbers->computed, batches * numbers->stride, sizeof(double), err));
+    HOP_TRY(hop_calloc(&numbers->base, batches * values, sizeof(double), err));
+    return hop_calloc(&numbers->told_base, batches * values, sizeof(float), err);
+}
+
+static void free_numbers(struct hop_probe_numbers *numbers)
+{
+    free(numbers->told);
+    free(numbers->computed);
+    free(numbers->base);
+    free(numbers->told_base);
+}
+
+/* Probes of the largest message of derivatives; a base loss is one. */
+static int32_t largest_arrival(const struct hop_executor *executor)
+{
+    int32_t largest = 1;
+    for (int32_t r = 0; r < executor->route_count; r++) {
+        const struct hop_route *const route = &executor->routes[r];
+        for (int32_t i = 0; i < route->derivative_count; i++) {
+            const struct hop_transfer *const t = &route->transfers.items[route->derivatives[i]];
+            largest = larger(largest, t->probe_hi - t->probe_lo);
+        }
+    }
+    return largest;
+}
+
+static hop_status create_arrivals(struct hop_executor *executor, struct hop_error *err)
+{
     int32_t derivatives = 1;
     for (int32_t r = 0; r < executor->route_count; r++)
         derivatives = larger(derivatives, executor->routes[r].derivative_count);
+    executor->arrival = (size_t)largest_arrival(executor) * (size_t)executor->values;
     HOP_TRY(hop_calloc(&executor->derivative_wires, (size_t)derivatives,
                        sizeof *executor->derivative_wires, err));
-    HOP_TRY(hop_calloc(&executor->arrivals, (size_t)derivatives * probes, sizeof(float), err));
-    HOP_TRY(hop_calloc(&executor->derivatives, batches * probes, sizeof(float), err));
-    HOP_TRY(hop_calloc(&executor->probe_loss, batches * probes, sizeof(double), err));
+    return hop_calloc(&executor->arrivals, (size_t)derivatives * executor->arrival, sizeof(float),
+                      err);
+}
+
+/* Losses, derivatives and scores of one pass. */
+static hop_status create_results(struct hop_executor *executor, struct hop_error *err)
+{
+    const struct hop_plan *const plan = executor->plan;
+    const size_t batches = (size_t)executor->micro_batches, values = (size_t)executor->values;
+    const size_t passes = (size_t)executor->passes;
+    const size_t probes = (size_t)larger(plan->probes, plan->exit_probes);
+    HOP_TRY(create_arrivals(executor, err));
+    HOP_TRY(create_numbers(executor, &executor->probes, err));
+    HOP_TRY(create_numbers(executor, &executor->exits, err));
+    HOP_TRY(hop_calloc(&executor->probe_list, passes, sizeof *executor->probe_list, err));
+    HOP_TRY(hop_calloc(&executor->pass_loss, 2 * values, sizeof(double), err));
     HOP_TRY(hop_calloc(&executor->loss, batches, sizeof(double), err));
+    HOP_TRY(hop_calloc(&executor->exit_loss, batches, sizeof(double), err));
     HOP_TRY(hop_calloc(&executor->square, parameter_count(executor), sizeof(double), err));
-    const size_t planned = (size_t)executor->plan->probes;
-    HOP_TRY(hop_calloc(&executor->directions, planned, sizeof(uint16_t), err));
-    HOP_TRY(hop_calloc(&executor->coefficients, planned, sizeof(float), err));
-    for (size_t q = 0; q < planned; q++)
-        executor->directions[q] = (uint16_t)q;
-    const size_t rows = batches > probes ? batches : probes;
-    return hop_calloc(&executor->scores, rows * labels, sizeof(float), err);
+    HOP_TRY(hop_calloc(&executor->coefficients, probes * values, sizeof(float), err));
+    const size_t rows = batches > passes ? batches : passes;
+    return hop_calloc(&executor->scores, rows * (size_t)executor->config.limits.labels,
+                      sizeof(float), err);
 }
 
 bool hop_executor_has_head(const struct hop_executor *executor)
@@ -144,8 +186,11 @@ static hop_status create_picks(struct hop_executor *executor, struct hop_error *
 
 hop_status hop_executor_buffers_create(struct hop_executor *executor, struct hop_error *err)
 {
+    executor->values =
+        executor->plan->directions == HOP_PER_SAMPLE ? executor->config.limits.sequences : 1;
+    executor->passes = hop_plan_passes(executor->plan) * largest_probe_batch(executor);
     for (int p = 0; p < HOP_PAYLOADS; p++)
-        if (p != HOP_DERIVATIVE)
+        if (p != HOP_DERIVATIVE && p != HOP_BASE_LOSS)
             HOP_TRY(create_ring(executor, (enum hop_payload)p, err));
     HOP_TRY(hop_slice_create(&executor->config.limits, &executor->slice, err));
     HOP_TRY(create_picks(executor, err));
@@ -162,11 +207,13 @@ void hop_executor_buffers_free(struct hop_executor *executor)
     hop_slice_free(&executor->slice);
     free(executor->derivative_wires);
     free(executor->arrivals);
-    free(executor->derivatives);
-    free(executor->probe_loss);
+    free_numbers(&executor->probes);
+    free_numbers(&executor->exits);
+    free(executor->probe_list);
+    free(executor->pass_loss);
     free(executor->loss);
+    free(executor->exit_loss);
     free(executor->square);
-    free(executor->directions);
     free(executor->coefficients);
     free(executor->scores);
     free(executor->logits);

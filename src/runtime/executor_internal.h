@@ -14,20 +14,30 @@ struct hop_circle {
     bool timed;             /* all of them are emulated on this machine */
 };
 
+/* Places for as many micro-batches as are kept at once. */
+struct hop_kept {
+    int32_t count;
+    int32_t *of; /* (micro-batches): the place it has, -1: none */
+    bool *busy;  /* (count) */
+};
+
 /* One part of the plan that lives here. */
 struct hop_executor_part {
     struct hop_executor *executor;
     int32_t index; /* in the plan */
     bool head;
+    bool exit; /* ends with an output layer for exit probes */
     struct hop_shard shard;
     struct hop_model_config model; /* as the shard sees it */
     struct hop_circle gang;        /* the shards, one of them this part */
     int32_t gang_id;               /* the first of them in the plan */
     struct hop_stage *stage;
     struct hop_adamw adamw;
-    int32_t *slot_of; /* (micro-batches): stage slot holding the kept activations, -1: none */
-    bool *slot_busy;  /* (slots) */
-    int32_t slots;
+    struct hop_kept slots;   /* of the stage, with kept activations */
+    struct hop_kept pending; /* of the last zeroth-order part: with tangents until DELTA */
+    unsigned char *tangents; /* (pending.count, tangent_bytes) probe after probe */
+    size_t tangent_bytes;
+    int32_t *probed; /* (micro-batches) probes whose tangents were computed */
 };
 
 /* A message under way. Between emulated devices a second one tells when it arrives. */
@@ -44,6 +54,18 @@ struct hop_ring {
     unsigned char *memory; /* receives, then sends, then locals, then the one to gather in */
     int32_t receive_width, send_width;
     struct hop_wire *receive, *send; /* (receives, receive_width), (sends, send_width) */
+};
+
+/* What a pass knows of its probes, or of its exit probes. Where samples have their own directions
+ * each has numbers of its own; else there is one of each kind. Those of a micro-batch lie together,
+ * probe by probe. */
+struct hop_probe_numbers {
+    int32_t probes;   /* of the largest schedule */
+    size_t stride;    /* numbers of a micro-batch at most */
+    float *told;      /* (micro_batches, stride) derivatives as all devices get them */
+    double *computed; /* (micro_batches, stride) those that were computed here */
+    double *base;     /* (micro_batches, values) losses that they are compared with */
+    float *told_base; /* the same as all devices get them */
 };
 
 /* A reduction that a part of this device takes part in. */
@@ -75,14 +97,17 @@ struct hop_executor {
     size_t chunk_bytes;                       /* of the largest */
     const struct hop_executor_pass *pass;     /* in progress */
     double exchanging;                        /* seconds in the exchanges of the task in progress */
-    int32_t micro_batches, probes;            /* largest over the routes */
-    struct hop_probe *probe_list;             /* (probes) */
+    int32_t micro_batches;                    /* largest over the routes */
+    int32_t values;                           /* numbers of a probe and micro-batch, at most */
+    int32_t passes;                           /* of the largest call, over all its probes */
+    struct hop_probe *probe_list;             /* (passes) */
     struct hop_wire *derivative_wires;        /* (derivative transfers of a route) */
-    float *arrivals;                          /* (derivative transfers of a route, probes) */
-    float *derivatives;                       /* (micro_batches, probes): received or computed */
-    double *loss, *probe_loss, *square;
-    uint16_t *directions; /* (plan probes) 0, 1, ... */
-    float *coefficients;  /* (plan probes) */
+    float *arrivals;                          /* (derivative transfers of a route, arrival) */
+    size_t arrival;                           /* floats of the largest */
+    struct hop_probe_numbers probes, exits;
+    double *pass_loss; /* (2, values) of a probe */
+    double *loss, *exit_loss, *square;
+    float *coefficients; /* (probes or exit probes of the plan, values) */
     float *scores;
     float *logits;   /* (limits.sequences, vocabulary) with a cache and the head */
     int32_t *picked; /* (micro_batches, limits.sequences) with a cache and the head */
@@ -113,7 +138,8 @@ void *hop_ring_local(const struct hop_ring *ring, int32_t slot);
 void *hop_ring_gather(const struct hop_ring *ring);
 
 /* executor_messages.c */
-/* Receives are posted ahead of need: a full window of each kind, and every derivative. */
+/* Receives are posted ahead of need: a full window of each kind, and every derivative. Base losses
+ * travel as derivatives do. */
 hop_status hop_pass_post_receives(struct hop_executor_pass *pass, struct hop_error *err);
 /* A task's input when it is there, NULL where it has none; afterwards its buffer takes the next. */
 hop_status hop_pass_await_input(struct hop_executor_pass *pass, int32_t index, const void **input,
@@ -136,6 +162,53 @@ hop_status hop_pass_await_sends(struct hop_executor_pass *pass, struct hop_error
 /* Computes a task on its part's rows; `input` and `output` as above. */
 hop_status hop_pass_compute(struct hop_executor_pass *pass, const struct hop_task *task,
                             const void *input, void *output, struct hop_error *err);
+/* A loss that is not finite is HOP_NUMERIC. */
+hop_status hop_pass_check_loss(const struct hop_executor_pass *pass, int32_t micro_batch,
+                               double loss, struct hop_error *err);
+
+/* executor_kept.c */
+hop_status hop_kept_create(int32_t count, int32_t micro_batches, struct hop_kept *out,
+                           struct hop_error *err);
+void hop_kept_free(struct hop_kept *kept);
+/* A place for a micro-batch; how many there are has been found by replaying the schedule. */
+int32_t hop_kept_take(struct hop_kept *kept, int32_t micro_batch);
+void hop_kept_release(struct hop_kept *kept, int32_t micro_batch);
+
+/* executor_probes.c */
+/* Numbers of a probe of a micro-batch: one, or as many as it has samples. */
+int32_t hop_pass_values(const struct hop_executor_pass *pass, int32_t micro_batch);
+/* The rows of its samples that number v stands for. */
+struct hop_range hop_pass_value_rows(const struct hop_executor_pass *pass, int32_t micro_batch,
+                                     int32_t v);
+/* losses[v] of a micro-batch from its label log-probabilities. */
+hop_status hop_pass_losses(const struct hop_executor_pass *pass, int32_t micro_batch,
+                           const float *logprob, double *losses, struct hop_error *err);
+/* The losses that probes are compared with, where `numbers` are probes or exit probes. */
+hop_status hop_pass_take_base(struct hop_executor_pass *pass, struct hop_probe_numbers *numbers,
+                              int32_t micro_batch, const float *logprob, struct hop_error *err);
+/* One derivative, in both forms. */
+void hop_pass_put_derivative(const struct hop_executor_pass *pass,
+                             struct hop_probe_numbers *numbers, int32_t micro_batch, int32_t q,
+                             int32_t v, double derivative);
+/* A PROBE or EXIT_PROBE of perturbed adapters. */
+hop_status hop_pass_probe(struct hop_executor_pass *pass, const struct hop_task *task,
+                          struct hop_executor_part *part, const void *input, void *output,
+                          struct hop_error *err);
+
+/* executor_tangents.c */
+/* A PROBE of boundary; and the DELTA of boundary or feedback. */
+hop_status hop_pass_tangent(struct hop_executor_pass *pass, const struct hop_task *task,
+                            struct hop_executor_part *part, const void *input, void *output,
+                            struct hop_error *err);
+hop_status hop_pass_delta(struct hop_executor_pass *pass, const struct hop_task *task,
+                          struct hop_executor_part *part, const void *input, void *output,
+                          struct hop_error *err);
+
+/* executor_estimate.c */
+/* Adds the estimates of all micro-batches to the gradients of a zeroth-order part. */
+void hop_pass_add_estimates(struct hop_executor_pass *pass, struct hop_executor_part *part);
+/* The derivatives that this device has computed, packed into `out`. */
+void hop_pass_collect_derivatives(struct hop_executor_pass *pass, struct hop_pass *out);
 
 /* executor_circle.c */
 /* This device's place among `count` devices. */

@@ -1,9 +1,10 @@
-/* Hidden states and derivatives on their way into and out of the tasks of a pass. */
+/* Hidden states, derivatives and base losses on their way into and out of the tasks of a pass. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "runtime/executor_internal.h"
+#include "schedule/estimator.h"
 
 /* Where a message lies in the buffer of a task. */
 struct region {
@@ -21,11 +22,12 @@ static size_t token_bytes(const struct hop_executor_pass *pass)
     return (size_t)config->model.hidden * hop_dtype_size(config->dtype);
 }
 
-/* Probes lie one after the other, each with all rows. */
+/* Probes lie one after the other, each with all rows of each of its passes. */
 static struct region probe_region(const struct hop_executor_pass *pass,
                                   const struct hop_transfer *t, const struct hop_task *task)
 {
-    const size_t bytes = (size_t)pass->batches[t->micro_batch].tokens * token_bytes(pass);
+    const size_t passes = (size_t)hop_plan_passes(pass->executor->plan);
+    const size_t bytes = passes * (size_t)pass->batches[t->micro_batch].tokens * token_bytes(pass);
     return (struct region){(size_t)(t->probe_lo - task->probe_lo) * bytes,
                            (size_t)(t->probe_hi - t->probe_lo) * bytes};
 }
@@ -149,15 +151,22 @@ static hop_status post_receive(struct hop_executor_pass *pass, enum hop_payload 
     return HOP_OK;
 }
 
-/* Where the floats of a derivative transfer live on this device. */
+/* Where the floats of a derivative or base loss transfer live on this device. */
 static float *derivatives_at(const struct hop_executor_pass *pass, const struct hop_transfer *t)
 {
-    return pass->executor->derivatives + t->micro_batch * pass->executor->probes + t->probe_lo;
+    struct hop_executor *const executor = pass->executor;
+    const size_t m = (size_t)t->micro_batch;
+    const struct hop_probe_numbers *const numbers = t->exit ? &executor->exits : &executor->probes;
+    if (t->payload == HOP_BASE_LOSS)
+        return numbers->told_base + m * (size_t)executor->values;
+    return numbers->told + m * numbers->stride +
+           (size_t)t->probe_lo * (size_t)hop_pass_values(pass, t->micro_batch);
 }
 
-static size_t derivative_bytes(const struct hop_transfer *t)
+static size_t derivative_bytes(const struct hop_executor_pass *pass, const struct hop_transfer *t)
 {
-    return (size_t)(t->probe_hi - t->probe_lo) * sizeof(float);
+    const int32_t probes = t->payload == HOP_BASE_LOSS ? 1 : t->probe_hi - t->probe_lo;
+    return (size_t)probes * (size_t)hop_pass_values(pass, t->micro_batch) * sizeof(float);
 }
 
 static bool is_incoming(const struct hop_executor_pass *pass, const struct hop_transfer *t)
@@ -168,7 +177,7 @@ static bool is_incoming(const struct hop_executor_pass *pass, const struct hop_t
 /* Two parts of this device may each receive the same ones: they come in one by one. */
 static float *arrivals_at(const struct hop_executor_pass *pass, int32_t order)
 {
-    return pass->executor->arrivals + (size_t)order * (size_t)pass->executor->probes;
+    return pass->executor->arrivals + (size_t)order * pass->executor->arrival;
 }
 
 static hop_status post_derivative(struct hop_executor_pass *pass, int32_t order,
@@ -178,7 +187,7 @@ static hop_status post_derivative(struct hop_executor_pass *pass, int32_t order,
     const struct hop_transfer *const t = transfer_at(pass, index);
     if (!is_incoming(pass, t))
         return HOP_OK;
-    return start_receive(pass, index, arrivals_at(pass, order), derivative_bytes(t),
+    return start_receive(pass, index, arrivals_at(pass, order), derivative_bytes(pass, t),
                          &pass->executor->derivative_wires[order], err);
 }
 
@@ -327,7 +336,7 @@ hop_status hop_pass_send_derivatives(struct hop_executor_pass *pass, int32_t ind
         const struct hop_transfer *const t = transfer_at(pass, tag);
         if (t->from_device != pass->route->device || t->to_device == t->from_device)
             continue;
-        HOP_TRY(start_send(pass, tag, derivatives_at(pass, t), derivative_bytes(t),
+        HOP_TRY(start_send(pass, tag, derivatives_at(pass, t), derivative_bytes(pass, t),
                            &pass->executor->derivative_wires[order], err));
     }
     return HOP_OK;
@@ -344,7 +353,7 @@ hop_status hop_pass_await_derivatives(struct hop_executor_pass *pass, int32_t in
             continue;
         HOP_TRY(await_message(pass, tag, &pass->executor->derivative_wires[order],
                               "directional derivatives", err));
-        memcpy(derivatives_at(pass, t), arrivals_at(pass, order), derivative_bytes(t));
+        memcpy(derivatives_at(pass, t), arrivals_at(pass, order), derivative_bytes(pass, t));
     }
     return HOP_OK;
 }

@@ -78,7 +78,7 @@ static hop_status run_task(struct hop_executor_pass *pass, int32_t index, struct
         HOP_TRY(compute(pass, task, input, output, &start, &end, err));
     HOP_TRY(record(pass, index, start, end, err));
     HOP_TRY(hop_pass_send_output(pass, index, output, err));
-    if (task->kind == HOP_PROBE)
+    if (task->kind != HOP_STEP)
         HOP_TRY(hop_pass_send_derivatives(pass, index, err));
     return hop_pass_release_input(pass, index, err);
 }
@@ -111,31 +111,19 @@ static int32_t sum_squares(struct hop_executor *executor)
     return n;
 }
 
-/* `probe_loss` is stored with the stride of the largest schedule; callers get it packed. */
-static void pack_probe_losses(struct hop_executor *executor, const struct hop_schedule *schedule)
-{
-    for (int32_t m = 1; m < schedule->micro_batches; m++)
-        memmove(executor->probe_loss + (size_t)m * (size_t)schedule->probes,
-                executor->probe_loss + (size_t)m * (size_t)executor->probes,
-                (size_t)schedule->probes * sizeof(double));
-}
-
 static void collect(struct hop_executor_pass *pass, struct hop_pass *out)
 {
     struct hop_executor *const executor = pass->executor;
     const struct hop_schedule *const schedule = &pass->route->schedule;
     *out = (struct hop_pass){.busy = pass->busy,
                              .loss = executor->loss,
-                             .probe_loss = executor->probe_loss,
                              .square = executor->square,
                              .held = (double)executor->held,
                              .scores = executor->scores,
                              .picked = executor->picked};
-    if (hop_executor_has_head(executor)) {
+    if (hop_executor_has_head(executor))
         out->losses = schedule->micro_batches;
-        out->derivatives = schedule->micro_batches * schedule->probes;
-        pack_probe_losses(executor, schedule);
-    }
+    hop_pass_collect_derivatives(pass, out);
     if (schedule->training)
         out->squares = sum_squares(executor);
     if (pass->emulation)
@@ -160,6 +148,7 @@ static hop_status run_pass(struct hop_executor *executor, int32_t index, int64_t
         hop_emulation_begin(pass.emulation, hop_clock_now());
     executor->pass = &pass;
     memset(executor->loss, 0, (size_t)executor->micro_batches * sizeof *executor->loss);
+    memset(executor->exit_loss, 0, (size_t)executor->micro_batches * sizeof *executor->exit_loss);
     HOP_TRY(hop_pass_post_receives(&pass, err));
     for (int32_t i = 0; i < list->count; i++)
         HOP_TRY(run_task(&pass, i, err));

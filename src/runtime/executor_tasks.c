@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "runtime/executor_internal.h"
+#include "schedule/estimator.h"
 #include "train/zo.h"
 
 /* Its part's rows of a task's micro-batch. */
@@ -13,27 +14,15 @@ static const struct hop_batch *batch_of(const struct hop_executor_pass *pass,
     return hop_slice_take(&pass->executor->slice, batch, hop_part_rows(part, batch->sequences));
 }
 
-static hop_status loss_of(const struct hop_executor_pass *pass, const struct hop_batch *batch,
-                          const float *logprob, double *loss, struct hop_error *err)
+hop_status hop_pass_check_loss(const struct hop_executor_pass *pass, int32_t micro_batch,
+                               double loss, struct hop_error *err)
 {
-    *loss =
-        batch->label_total > 0 ? hop_loss(logprob, (size_t)batch->labels, batch->label_total) : 0;
-    if (isfinite(*loss))
+    if (isfinite(loss))
         return HOP_OK;
     return hop_fail(err, HOP_NUMERIC,
                     "step %lld: the loss of micro-batch %d is not finite; lower "
                     "train.learning_rate or zo.epsilon, or use train.dtype f32",
-                    (long long)pass->step, batch->micro_batch);
-}
-
-static int32_t take_slot(struct hop_executor_part *part, int32_t micro_batch)
-{
-    int32_t slot = 0;
-    while (part->slot_busy[slot])
-        slot++;
-    part->slot_busy[slot] = true;
-    part->slot_of[micro_batch] = slot;
-    return slot;
+                    (long long)pass->step, micro_batch);
 }
 
 /* The label log-probabilities of a micro-batch stand together, whichever parts computed them. */
@@ -50,11 +39,30 @@ static float *scores_of(const struct hop_executor_pass *pass, const struct hop_t
 static hop_status add_loss(struct hop_executor_pass *pass, const struct hop_task *task,
                            const struct hop_batch *batch, struct hop_error *err)
 {
-    double loss;
-    HOP_TRY(loss_of(pass, batch, scores_of(pass, task), &loss, err));
+    struct hop_executor *const executor = pass->executor;
+    const float *const scores = scores_of(pass, task);
+    const double loss =
+        batch->label_total > 0 ? hop_loss(scores, (size_t)batch->labels, batch->label_total) : 0;
+    HOP_TRY(hop_pass_check_loss(pass, task->micro_batch, loss, err));
     /* Every shard has computed it. */
     if (hop_shard_is_first(&hop_pass_part(pass, task)->shard))
-        pass->executor->loss[task->micro_batch] += loss;
+        executor->loss[task->micro_batch] += loss;
+    if (!pass->route->schedule.training || !hop_plan_has_zeroth_order(executor->plan))
+        return HOP_OK;
+    return hop_pass_take_base(pass, &executor->probes, task->micro_batch, scores, err);
+}
+
+/* The loss of the exit's own model, which exit probes are compared with. */
+static hop_status add_exit_loss(struct hop_executor_pass *pass, const struct hop_task *task,
+                                struct hop_error *err)
+{
+    struct hop_executor *const executor = pass->executor;
+    HOP_TRY(
+        hop_pass_take_base(pass, &executor->exits, task->micro_batch, scores_of(pass, task), err));
+    const double *const base =
+        executor->exits.base + (size_t)task->micro_batch * (size_t)executor->values;
+    for (int32_t v = 0; v < hop_pass_values(pass, task->micro_batch); v++)
+        executor->exit_loss[task->micro_batch] += base[v];
     return HOP_OK;
 }
 
@@ -100,18 +108,22 @@ static hop_status run_forward(struct hop_executor_pass *pass, const struct hop_t
                               struct hop_executor_part *part, const void *input, void *output,
                               struct hop_error *err)
 {
-    const struct hop_executor *const executor = pass->executor;
+    const struct hop_plan *const plan = pass->executor->plan;
+    const bool training = pass->route->schedule.training;
     if (pass->places)
         return run_decode(pass, task, part, input, output, err);
     const struct hop_batch *const batch = batch_of(pass, task);
-    const bool keep = pass->route->schedule.training &&
-                      executor->plan->parts[task->part].gradient == HOP_GRADIENT_BACKPROP;
-    if (pass->places)
-        return run_decode(pass, task, part, input, output, err);
     if (batch->tokens == 0)
         return HOP_OK;
-    const int32_t slot = keep ? take_slot(part, task->micro_batch) : -1;
-    HOP_TRY(hop_stage_forward(part->stage, batch, slot, input, output, scores_of(pass, task), err));
+    const bool keep = training && hop_plan_keeps(plan, task->part);
+    const bool exit = training && part->exit && hop_plan_has_exit_base(plan);
+    const int32_t slot = keep ? hop_kept_take(&part->slots, task->micro_batch) : -1;
+    if (part->probed)
+        part->probed[task->micro_batch] = 0;
+    HOP_TRY(hop_stage_forward(part->stage, batch, slot, input, output,
+                              part->head || exit ? scores_of(pass, task) : NULL, err));
+    if (exit)
+        return add_exit_loss(pass, task, err);
     return part->head ? add_loss(pass, task, batch, err) : HOP_OK;
 }
 
@@ -122,78 +134,16 @@ static hop_status run_backward(struct hop_executor_pass *pass, const struct hop_
     const struct hop_batch *const batch = batch_of(pass, task);
     if (batch->tokens == 0)
         return HOP_OK;
-    const int32_t slot = part->slot_of[task->micro_batch];
-    part->slot_busy[slot] = false;
-    return hop_stage_backward(part->stage, batch, slot, input, output, err);
-}
-
-/* Probes beyond the plan's Q are those of the rounding check of the first step. */
-static void fill_probes(struct hop_executor_pass *pass, const struct hop_task *task)
-{
-    const struct hop_executor *const executor = pass->executor;
-    for (int32_t q = task->probe_lo; q < task->probe_hi; q++)
-        executor->probe_list[q - task->probe_lo] =
-            q < executor->plan->probes
-                ? (struct hop_probe){.direction = (uint16_t)q, .epsilon = executor->config.epsilon}
-                : (struct hop_probe){
-                      .direction = 0,
-                      .epsilon = (float)((double)executor->config.epsilon * (1 + HOP_ZO_TAU))};
-}
-
-static hop_status probe_results(struct hop_executor_pass *pass, const struct hop_task *task,
-                                const float *logprob, struct hop_error *err)
-{
-    struct hop_executor *const executor = pass->executor;
-    const struct hop_batch *const batch = &pass->batches[task->micro_batch];
-    const size_t at = (size_t)task->micro_batch * (size_t)executor->probes;
-    for (int32_t q = task->probe_lo; q < task->probe_hi; q++) {
-        const float *const scores = logprob + (size_t)(q - task->probe_lo) * (size_t)batch->labels;
-        double *const loss = &executor->probe_loss[at + (size_t)q];
-        double derivative;
-        HOP_TRY(loss_of(pass, batch, scores, loss, err));
-        hop_zo_derivatives(executor->loss[task->micro_batch], loss, 1,
-                           (double)executor->config.epsilon, &derivative);
-        executor->derivatives[at + (size_t)q] = (float)derivative;
-    }
-    return HOP_OK;
-}
-
-static hop_status run_probe(struct hop_executor_pass *pass, const struct hop_task *task,
-                            struct hop_executor_part *part, const void *input, void *output,
-                            struct hop_error *err)
-{
-    struct hop_executor *const executor = pass->executor;
-    fill_probes(pass, task);
-    const struct hop_probe_set set = {.seed = executor->config.seed,
-                                      .step = (uint32_t)pass->step,
-                                      .count = task->probe_hi - task->probe_lo,
-                                      .probes = executor->probe_list};
-    HOP_TRY(hop_stage_probe(part->stage, &pass->batches[task->micro_batch], &set, input, output,
-                            executor->scores, err));
-    return part->head ? probe_results(pass, task, executor->scores, err) : HOP_OK;
-}
-
-/* Equation 2 of the method, micro-batch after micro-batch whatever the order the derivatives came
- * in. */
-static void add_estimates(struct hop_executor_pass *pass, struct hop_parameters *parameters)
-{
-    const struct hop_executor *const executor = pass->executor;
-    const int32_t probes = executor->plan->probes;
-    for (int32_t m = 0; m < pass->route->schedule.micro_batches; m++) {
-        const float *const g = executor->derivatives + (size_t)m * (size_t)executor->probes;
-        for (int32_t q = 0; q < probes; q++)
-            executor->coefficients[q] = g[q] / (float)probes;
-        hop_parameters_add_directions(parameters, executor->config.seed, (uint32_t)pass->step,
-                                      (uint16_t)m, executor->directions, executor->coefficients,
-                                      probes);
-    }
+    hop_kept_release(&part->slots, task->micro_batch);
+    return hop_stage_backward(part->stage, batch, part->slots.of[task->micro_batch], input, output,
+                              err);
 }
 
 static hop_status run_step(struct hop_executor_pass *pass, const struct hop_task *task,
                            struct hop_executor_part *part)
 {
     if (pass->executor->plan->parts[task->part].gradient == HOP_GRADIENT_ZEROTH_ORDER)
-        add_estimates(pass, hop_stage_parameters(part->stage));
+        hop_pass_add_estimates(pass, part);
     return HOP_OK;
 }
 
@@ -207,7 +157,13 @@ hop_status hop_pass_compute(struct hop_executor_pass *pass, const struct hop_tas
     case HOP_BACKWARD:
         return run_backward(pass, task, part, input, output, err);
     case HOP_PROBE:
-        return run_probe(pass, task, part, input, output, err);
+        return pass->executor->plan->estimator == HOP_BOUNDARY
+                   ? hop_pass_tangent(pass, task, part, input, output, err)
+                   : hop_pass_probe(pass, task, part, input, output, err);
+    case HOP_EXIT_PROBE:
+        return hop_pass_probe(pass, task, part, input, output, err);
+    case HOP_DELTA:
+        return hop_pass_delta(pass, task, part, input, output, err);
     case HOP_STEP:
         return run_step(pass, task, part);
     default:

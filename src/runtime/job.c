@@ -453,18 +453,6 @@ static hop_status check_estimator(struct hop_job *job, const char *where, struct
     return HOP_OK;
 }
 
-/* Keys whose parts are being built. */
-static hop_status check_built(const struct hop_job *job, const char *where, struct hop_error *err)
-{
-    if (job->zo.estimator != HOP_DIFFERENCE || job->zo.directions != HOP_SHARED ||
-        job->zo.distribution != HOP_GAUSSIAN || job->zo.exit_probes > 0)
-        return hop_fail(err, HOP_UNSUPPORTED,
-                        "%s: zo: only estimator difference, directions shared, distribution "
-                        "gaussian and early_exit 0 or auto are supported",
-                        where);
-    return HOP_OK;
-}
-
 /* zo.blocks: [lo, hi) */
 static hop_status read_zo_blocks(struct hop_job *job, const char *where, struct hop_error *err)
 {
@@ -525,7 +513,6 @@ static hop_status check(struct hop_job *job, const char *where, struct hop_error
     HOP_TRY(read_probes(job, where, err));
     HOP_TRY(read_early_exit(job, where, err));
     HOP_TRY(check_estimator(job, where, err));
-    HOP_TRY(check_built(job, where, err));
     HOP_TRY(read_zo_blocks(job, where, err));
     HOP_TRY(check_stopping(job, where, err));
     if (job->plan.micro_batches > job->train.batch_size)

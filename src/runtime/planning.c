@@ -92,6 +92,23 @@ static hop_status adopt_adapter(struct hop_job *job, const struct hop_model_conf
     return HOP_OK;
 }
 
+static bool has_target(const struct hop_job *job, enum hop_target target)
+{
+    for (size_t i = 0; i < job->lora.targets.count; i++)
+        if (strcmp(job->lora.targets.items[i], hop_target_names[target]) == 0)
+            return true;
+    return false;
+}
+
+/* Feedback trains what is added to the residual stream. */
+static void warn_of_feedback(const struct hop_job *job)
+{
+    if (job->zo.estimator == HOP_FEEDBACK && !has_target(job, HOP_O_PROJ) &&
+        !has_target(job, HOP_DOWN_PROJ))
+        hop_warn("zo.estimator: feedback trains the adapters of o_proj and down_proj only, and "
+                 "lora.targets has neither: BP-free devices will learn nothing");
+}
+
 static void warn_of_ignored_keys(const struct hop_job *job, const struct hop_strategy *strategy)
 {
     if (job->plan.blocks && !strategy->uses_fixed_blocks)
@@ -129,9 +146,33 @@ static int32_t smaller(int64_t a, int64_t b)
 /* No task runs more probes at once than there are. */
 static int32_t probe_batch(const struct hop_job *job)
 {
-    if (job->zo.probes == HOP_PROBES_AUTO)
+    const int32_t probes = job->zo.probes, exit_probes = job->zo.exit_probes;
+    if (probes == HOP_PROBES_AUTO || exit_probes == HOP_PROBES_AUTO)
         return (int32_t)job->zo.probe_batch;
-    return smaller(job->zo.probe_batch, job->zo.probes);
+    return smaller(job->zo.probe_batch, probes > exit_probes ? probes : exit_probes);
+}
+
+static enum hop_front_work front_work(const struct hop_job *job)
+{
+    switch (job->zo.estimator) {
+    case HOP_BOUNDARY:
+        return HOP_FRONT_TANGENTS;
+    case HOP_FEEDBACK:
+        return HOP_FRONT_FEEDBACK;
+    case HOP_ESTIMATORS:
+        return HOP_FRONT_NOTHING;
+    default:
+        return HOP_FRONT_PROBES;
+    }
+}
+
+static void fill_front(const struct hop_job *job, struct hop_workload *workload)
+{
+    workload->front = front_work(job);
+    workload->passes = job->zo.estimator == HOP_CENTRAL ? 2 : 1;
+    workload->per_sample = job->zo.directions == HOP_PER_SAMPLE;
+    if (workload->lora.core > 0 && job->lora.core_blocks == HOP_CORE_ALL)
+        workload->lora.core_hi = workload->model.blocks;
 }
 
 hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config *model,
@@ -153,6 +194,7 @@ hop_status hop_job_cost(const struct hop_job *job, const struct hop_model_config
         workload.cache_sequences = hop_job_answer_batches(job) * rows;
     }
     HOP_TRY(hop_job_adapters(job, model, &workload.lora, err));
+    fill_front(job, &workload);
     HOP_TRY(find_dtype(job, model, weights, &workload.dtype, err));
     return hop_cost_from_model(&workload, &job->cluster, out, err);
 }
@@ -175,16 +217,22 @@ static hop_status fill_request(const struct hop_job *job, struct hop_problem *pr
         HOP_TRY(hop_fixed_blocks_parse(job->plan.blocks, "job", &problem->cost,
                                        problem->fixed_blocks, err));
     }
-    problem->request =
-        (struct hop_plan_request){.cost = &problem->cost,
-                                  .micro_batches = hop_job_micro_batches(job),
-                                  .probes = job->zo.probes,
-                                  .probe_batch = probe_batch(job),
-                                  .fixed_blocks = problem->fixed_blocks,
-                                  .devices = device_use(job),
-                                  .objective = (enum hop_objective)job->plan.objective,
-                                  .zo_lo = job->zo.lo,
-                                  .zo_hi = job->zo.hi};
+    const bool untrained = job->zo.estimator == HOP_ESTIMATORS;
+    problem->request = (struct hop_plan_request){
+        .cost = &problem->cost,
+        .micro_batches = hop_job_micro_batches(job),
+        .probes = job->zo.probes,
+        .probe_batch = probe_batch(job),
+        .exit_probes = job->zo.exit_probes,
+        .estimator = untrained ? HOP_DIFFERENCE : (enum hop_estimator)job->zo.estimator,
+        .directions = (enum hop_directions)job->zo.directions,
+        .exit_base = (enum hop_exit_base)job->zo.exit_base,
+        .untrained = untrained,
+        .fixed_blocks = problem->fixed_blocks,
+        .devices = device_use(job),
+        .objective = (enum hop_objective)job->plan.objective,
+        .zo_lo = job->zo.lo,
+        .zo_hi = job->zo.hi};
     return HOP_OK;
 }
 
@@ -296,6 +344,7 @@ hop_status hop_job_forecast(const struct hop_job *job, const struct hop_problem 
     if (job->plan.file)
         return hop_forecast_file(job->plan.file, problem, out, err);
     warn_of_ignored_keys(job, problem->strategy);
+    warn_of_feedback(job);
     return hop_forecast_plan(problem->strategy, &problem->request, out, err);
 }
 

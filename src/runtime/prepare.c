@@ -8,6 +8,7 @@
 #include "io/file.h"
 #include "runtime/console.h"
 #include "runtime/planning.h"
+#include "schedule/estimator.h"
 #include "schedule/plan_shard.h"
 
 hop_status hop_coordinator_path(const struct hop_coordinator *c, const char *name, char **out,
@@ -133,6 +134,13 @@ static hop_status add_evaluation(struct hop_coordinator *c, int32_t micro_batche
     return HOP_OK;
 }
 
+/* Are derivatives differences, of which rounding may be the larger part? */
+static bool takes_differences(const struct hop_plan *plan)
+{
+    return hop_plan_has_zeroth_order(plan) && hop_estimator_has_exit(plan->estimator) &&
+           plan->probes > 0;
+}
+
 /* The rounding probe of the first step rides behind the Q others. */
 static hop_status add_pair(struct hop_coordinator *c, const struct hop_strategy *strategy,
                            int32_t micro_batches, int32_t *plain, int32_t *first,
@@ -140,7 +148,7 @@ static hop_status add_pair(struct hop_coordinator *c, const struct hop_strategy 
 {
     HOP_TRY(add_schedule(c, strategy, micro_batches, c->plan.probes, plain, err));
     *first = *plain;
-    if (hop_plan_has_zeroth_order(&c->plan))
+    if (takes_differences(&c->plan))
         HOP_TRY(add_schedule(c, strategy, micro_batches, c->plan.probes + 1, first, err));
     return HOP_OK;
 }
@@ -311,17 +319,19 @@ hop_status hop_coordinator_setup(struct hop_coordinator *c, json_t **out, struct
     size_cache(c, &cache, &cache_sequences);
     HOP_TRY(hop_coordinator_window(c, &limits, &window, err));
     json_t *const setup = json_pack(
-        "{s:i, s:o, s:o, s:s, s:[i,i,i], s:I, s:f, s:f, s:f, s:I, s:i, s:i, s:i, s:i, s:i, s:o, "
+        "{s:i, s:o, s:o, s:s, s:[i,i,i], s:I, s:f, s:s, s:f, s:f, s:I, s:i, s:i, s:i, s:i, s:i, "
+        "s:o, "
         "s:o, "
         "s:o}", //
         "protocol", (int)HOP_PROTOCOL, "model", hop_model_config_json(&c->model), "lora",
         hop_lora_json(&c->lora), "dtype", hop_dtype_name(c->dtype), "limits", (int)limits.sequences,
         (int)limits.tokens, (int)limits.labels, "seed", (json_int_t)c->job.train.seed, "epsilon",
-        c->job.zo.epsilon, "weight_decay", c->job.train.weight_decay, "timeout",
-        c->job.train.peer_timeout, "trace_steps", (json_int_t)c->job.train.trace_steps,
-        "micro_batches", (int)hop_job_micro_batches(&c->job), "schedules", (int)c->schedules.count,
-        "window", (int)window, "cache", (int)cache, "cache_sequences", (int)cache_sequences,
-        "devices", devices_json(c), "plan", plan_json(c), "files", files_json(c));
+        c->job.zo.epsilon, "distribution", hop_distribution_names[c->job.zo.distribution],
+        "weight_decay", c->job.train.weight_decay, "timeout", c->job.train.peer_timeout,
+        "trace_steps", (json_int_t)c->job.train.trace_steps, "micro_batches",
+        (int)hop_job_micro_batches(&c->job), "schedules", (int)c->schedules.count, "window",
+        (int)window, "cache", (int)cache, "cache_sequences", (int)cache_sequences, "devices",
+        devices_json(c), "plan", plan_json(c), "files", files_json(c));
     if (!setup)
         return hop_fail(err, HOP_MEMORY, "out of memory while making the setup message");
     hop_status status = add_part_limits(c, setup, err);

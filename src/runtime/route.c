@@ -27,13 +27,19 @@ static int compare_ends(const void *left, const void *right)
     return a->message.transfer < b->message.transfer ? -1 : 1;
 }
 
+/* Single numbers: they use no buffers. */
+static bool is_number(const struct hop_transfer *t)
+{
+    return t->payload == HOP_DERIVATIVE || t->payload == HOP_BASE_LOSS;
+}
+
 static int32_t list_ends(const struct hop_route *route, struct end *ends)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < route->transfers.count; i++) {
         const struct hop_transfer *const t = &route->transfers.items[i];
         const bool local = t->from_device == t->to_device;
-        if (t->payload == HOP_DERIVATIVE)
+        if (is_number(t))
             continue;
         if (t->to_device == route->device)
             ends[n++] = (struct end){
@@ -70,13 +76,12 @@ static hop_status attach_messages(struct hop_route *route, struct hop_error *err
     return status;
 }
 
-/* Does this device's task have the derivative transfer t? */
+/* Does this device's task have the transfer t of derivatives or base losses? */
 static bool has_derivative(const struct hop_route *route, const struct hop_transfer *t,
                            int32_t task)
 {
-    return t->payload == HOP_DERIVATIVE &&
-           ((t->to_device == route->device && t->to_task == task) ||
-            (t->from_device == route->device && t->from_task == task));
+    return is_number(t) && ((t->to_device == route->device && t->to_task == task) ||
+                            (t->from_device == route->device && t->from_task == task));
 }
 
 static hop_status group_derivatives(struct hop_route *route, int32_t tasks, struct hop_error *err)

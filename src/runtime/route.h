@@ -54,7 +54,7 @@ struct hop_route {
     int32_t send_width[HOP_PAYLOADS];
     int32_t local_slots[HOP_PAYLOADS]; /* local buffers needed */
     bool gathers[HOP_PAYLOADS];        /* a task has several inputs, all local */
-    int32_t *derivatives;              /* transfers, grouped by task */
+    int32_t *derivatives;              /* transfers, of base losses as well, grouped by task */
     int32_t derivative_count;
 };
 

@@ -43,13 +43,14 @@ static hop_status read_numbers(struct hop_session *session, struct hop_error *er
     struct hop_executor_config *const config = &session->config;
     double epsilon, decay;
     int64_t seed;
-    const char *dtype;
+    const char *dtype, *distribution;
     HOP_TRY(hop_json_get_real(setup, "epsilon", where, 0, &epsilon, err));
     HOP_TRY(hop_json_get_real(setup, "weight_decay", where, 0, &decay, err));
     HOP_TRY(hop_json_get_real(setup, "timeout", where, 600, &session->transport->timeout, err));
     HOP_TRY(hop_json_get_int(setup, "seed", where, 0, &seed, err));
     HOP_TRY(hop_json_get_int(setup, "trace_steps", where, 0, &config->trace_steps, err));
     HOP_TRY(hop_json_get_string(setup, "dtype", where, "f32", &dtype, err));
+    HOP_TRY(hop_json_get_string(setup, "distribution", where, "gaussian", &distribution, err));
     HOP_TRY(get_int32(setup, "micro_batches", &session->batch_count, err));
     HOP_TRY(get_int32(setup, "window", &config->window, err));
     HOP_TRY(get_int32(setup, "cache", &config->cache, err));
@@ -58,6 +59,9 @@ static hop_status read_numbers(struct hop_session *session, struct hop_error *er
     config->weight_decay = (float)decay;
     config->seed = (uint64_t)seed;
     config->dtype = strcmp(dtype, "bf16") == 0 ? HOP_BF16 : HOP_F32;
+    config->distribution = strcmp(distribution, hop_distribution_names[HOP_RADEMACHER]) == 0
+                               ? HOP_RADEMACHER
+                               : HOP_GAUSSIAN;
     return HOP_OK;
 }
 

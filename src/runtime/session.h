@@ -12,7 +12,7 @@
 #include "runtime/transport.h"
 
 /* Two builds talk only when these agree. */
-enum { HOP_PROTOCOL = 4 };
+enum { HOP_PROTOCOL = 5 };
 
 /* Tags of the control channel. */
 enum hop_tag {
@@ -64,8 +64,8 @@ struct hop_session {
 
 /* The setup object:
  * {"protocol", "model": config, "lora": {rank, alpha, targets: [name]}, "dtype", "limits": [s, t,
- * l], "part_limits": [[s, t, l]], "seed", "epsilon", "weight_decay", "timeout", "trace_steps",
- * "micro_batches", "devices":
+ * l], "part_limits": [[s, t, l]], "seed", "epsilon", "distribution", "weight_decay", "timeout",
+ * "trace_steps", "micro_batches", "devices":
  * [{"name", "rank", "backend", "bp", "threads", "peers", "machine", "emulate"}], "window", "cache",
  * "cache_sequences", "plan":
  * {...}, "emulation": {"time_scale", "cost": {...}} where a device is emulated, "files":

@@ -11,15 +11,6 @@
 #include "runtime/console.h"
 #include "train/clip.h"
 #include "train/learning_rate.h"
-#include "train/zo.h"
-
-/* What the ranks reported of one step. */
-struct reduced {
-    double loss, busy;
-    double grad_norm, zo_grad_norm;
-    bool exact, estimated; /* is there a part of either kind? */
-    struct hop_pass head;  /* of a device with a head; with probes there is one */
-};
 
 /* Packing */
 
@@ -86,20 +77,24 @@ static void place_squares(struct hop_coordinator *c, int32_t device, const struc
 }
 
 static void take_pass(struct hop_coordinator *c, int32_t device, const struct hop_pass *pass,
-                      struct reduced *out)
+                      struct hop_reduced_step *out)
 {
     hop_coordinator_take_lateness(c, device, c->step + 1, &pass->late);
     out->busy += pass->busy;
     c->held[device] = pass->held;
     if (pass->losses > 0)
-        out->head = *pass;
+        out->losses = pass->losses;
+    if (pass->derivatives > 0)
+        out->probes = *pass;
+    if (pass->exit_derivatives > 0)
+        out->exits = *pass;
     for (int32_t m = 0; m < pass->losses; m++)
         c->losses[m] += pass->loss[m];
     place_squares(c, device, pass);
 }
 
 /* Reports have no fixed length: the longest one is received, its header says how long it is. */
-static hop_status receive_reports(struct hop_coordinator *c, struct reduced *out,
+static hop_status receive_reports(struct hop_coordinator *c, struct hop_reduced_step *out,
                                   struct hop_error *err)
 {
     for (int r = 1; r < c->ranks.count; r++) {
@@ -127,8 +122,8 @@ static enum hop_gradient gradient_of_block(const struct hop_coordinator *c, int3
     return HOP_GRADIENT_NONE;
 }
 
-static hop_status reduce_norms(struct hop_coordinator *c, int64_t step, struct reduced *out,
-                               struct hop_error *err)
+static hop_status reduce_norms(struct hop_coordinator *c, int64_t step,
+                               struct hop_reduced_step *out, struct hop_error *err)
 {
     double exact = 0, estimated = 0;
     for (size_t i = 0; i < c->state.parameters.count; i++) {
@@ -150,10 +145,10 @@ static hop_status reduce_norms(struct hop_coordinator *c, int64_t step, struct r
     return HOP_OK;
 }
 
-static hop_status reduce(struct hop_coordinator *c, int64_t step, struct reduced *out,
+static hop_status reduce(struct hop_coordinator *c, int64_t step, struct hop_reduced_step *out,
                          struct hop_error *err)
 {
-    for (int32_t m = 0; m < out->head.losses; m++)
+    for (int32_t m = 0; m < out->losses; m++)
         out->loss += c->losses[m];
     return reduce_norms(c, step, out, err);
 }
@@ -171,7 +166,7 @@ static double rate_at(const struct hop_coordinator *c, double peak, int64_t step
 }
 
 static struct hop_update make_update(const struct hop_coordinator *c, int64_t step,
-                                     const struct reduced *reduced)
+                                     const struct hop_reduced_step *reduced)
 {
     const double peak = c->job.train.learning_rate;
     const double zo_peak = c->job.zo.learning_rate > 0 ? c->job.zo.learning_rate : peak;
@@ -197,59 +192,6 @@ static hop_status apply_update(struct hop_coordinator *c, const struct hop_updat
 }
 
 /* Recording */
-
-static void add_derivative_spread(json_t *line, double *g, size_t n)
-{
-    const struct hop_zo_spread spread = hop_zo_spread(g, n);
-    json_object_set_new(line, "zo_g_mean", json_real(spread.mean));
-    json_object_set_new(line, "zo_g_std", json_real(spread.std));
-}
-
-/* Base, first and repeated losses of the rounding probe, micro-batch by micro-batch. */
-static hop_status add_rounding_floor(const struct hop_coordinator *c, json_t *line,
-                                     const struct reduced *reduced, double g_rms,
-                                     struct hop_error *err)
-{
-    const size_t n = (size_t)reduced->head.losses;
-    const size_t stride = (size_t)reduced->head.derivatives / n;
-    double *losses;
-    HOP_TRY(hop_calloc(&losses, 2 * n, sizeof *losses, err));
-    for (size_t m = 0; m < n; m++) {
-        losses[m] = reduced->head.probe_loss[m * stride];
-        losses[n + m] = reduced->head.probe_loss[m * stride + stride - 1];
-    }
-    const double floor =
-        hop_zo_floor(reduced->head.loss, losses, losses + n, n, c->job.zo.epsilon, HOP_ZO_TAU);
-    free(losses);
-    json_object_set_new(line, "zo_g_floor", json_real(floor));
-    if (floor > 0.3 * g_rms)
-        hop_console_note(
-            "warning: directional derivatives (rms %.3g) barely rise above their rounding "
-            "floor %.3g: raise zo.epsilon or use train.dtype f32",
-            g_rms, floor);
-    return HOP_OK;
-}
-
-static hop_status add_derivatives(const struct hop_coordinator *c, json_t *line, int64_t step,
-                                  const struct reduced *reduced, struct hop_error *err)
-{
-    const size_t batches = (size_t)reduced->head.losses, probes = (size_t)c->plan.probes;
-    double *g, squares = 0;
-    if (!reduced->estimated || reduced->head.derivatives == 0)
-        return HOP_OK;
-    const size_t stride = (size_t)reduced->head.derivatives / batches;
-    HOP_TRY(hop_calloc(&g, batches * probes, sizeof *g, err));
-    for (size_t m = 0; m < batches; m++)
-        hop_zo_derivatives(reduced->head.loss[m], reduced->head.probe_loss + m * stride, probes,
-                           c->job.zo.epsilon, g + m * probes);
-    add_derivative_spread(line, g, batches * probes);
-    for (size_t i = 0; i < batches * probes; i++)
-        squares += g[i] * g[i];
-    free(g);
-    if (step != 1)
-        return HOP_OK;
-    return add_rounding_floor(c, line, reduced, sqrt(squares / (double)(batches * probes)), err);
-}
 
 static void add_tensor_norms(const struct hop_coordinator *c, json_t *line)
 {
@@ -277,7 +219,7 @@ static int32_t busy_devices(const struct hop_coordinator *c)
 }
 
 static hop_status record(struct hop_coordinator *c, int64_t step, const struct hop_update *update,
-                         const struct reduced *reduced, const struct measured *measured,
+                         const struct hop_reduced_step *reduced, const struct measured *measured,
                          struct hop_error *err)
 {
     const double utilization = reduced->busy / (measured->seconds * busy_devices(c));
@@ -297,7 +239,7 @@ static hop_status record(struct hop_coordinator *c, int64_t step, const struct h
                         json_real((double)measured->tokens / measured->seconds));
     json_object_set_new(line, "utilization", json_real(utilization));
     json_object_set_new(line, "seconds", json_real(measured->seconds));
-    const hop_status status = add_derivatives(c, line, step, reduced, err);
+    const hop_status status = hop_coordinator_add_derivatives(c, line, reduced, err);
     if (status != HOP_OK) {
         json_decref(line);
         return status;
@@ -310,7 +252,8 @@ static hop_status record(struct hop_coordinator *c, int64_t step, const struct h
         .steps = c->steps,
         .loss = reduced->loss,
         .learning_rate = update->learning_rate,
-        .grad_norm = reduced->exact ? reduced->grad_norm : reduced->zo_grad_norm,
+        .grad_norm = reduced->exact ? reduced->grad_norm : NAN,
+        .zo_grad_norm = reduced->estimated ? reduced->zo_grad_norm : NAN,
         .samples_per_second = (double)measured->samples / measured->seconds,
         .tokens_per_second = (double)measured->tokens / measured->seconds,
         .utilization = utilization,
@@ -341,7 +284,7 @@ hop_status hop_coordinator_step(struct hop_coordinator *c, struct hop_error *err
     const int64_t step = c->step + 1;
     const double start = hop_clock_now();
     struct measured measured = {0};
-    struct reduced reduced = {0};
+    struct hop_reduced_step reduced = {0};
     struct hop_pass pass;
     const int32_t batches = pack(c, step, &measured.samples);
     const struct hop_command_message message = {.kind = HOP_COMMAND_TRAIN,

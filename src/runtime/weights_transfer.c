@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "runtime/session.h"
+#include "schedule/estimator.h"
 
 enum { CHUNK = 8 << 20 };
 
@@ -67,9 +68,10 @@ static hop_status walk_part(struct walk *walk, int32_t part, struct hop_error *e
     const struct hop_plan *const plan = &walk->session->plan;
     struct hop_tensor_want *wants = NULL;
     size_t count = 0;
+    const bool output = hop_plan_next(plan, part) < 0 || hop_plan_part_exits(plan, part);
     HOP_TRY(hop_weights_list(&walk->session->config.model, plan->parts[part].lo,
-                             plan->parts[part].hi, hop_plan_previous(plan, part) < 0,
-                             hop_plan_next(plan, part) < 0, &wants, &count, err));
+                             plan->parts[part].hi, hop_plan_previous(plan, part) < 0, output,
+                             &wants, &count, err));
     for (size_t i = 0; i < count; i++)
         HOP_TRY_DONE(walk->each(walk, &wants[i], err));
 done:

@@ -3,12 +3,15 @@
 #include <math.h>
 
 #include "schedule/bound.h"
+#include "schedule/estimator.h"
 
 double hop_head_seconds(const struct hop_plan *plan, const struct hop_cost_table *cost)
 {
     struct hop_plan_times times;
     struct hop_error unused = {0};
-    if (hop_plan_times_create(plan, cost, &times, &unused) != HOP_OK)
+    struct hop_plan published = *plan;
+    published.exit_probes = 0;
+    if (hop_plan_times_create(&published, cost, &times, &unused) != HOP_OK)
         return NAN;
     const double seconds = hop_bound_head(&times.times);
     hop_plan_times_free(&times);
@@ -27,6 +30,6 @@ double hop_tail_seconds(const struct hop_plan *plan, const struct hop_cost_table
         else
             slowest = fmax(slowest, forward);
     }
-    const double passes = (1.0 + plan->probes) * plan->micro_batches;
+    const double passes = (1.0 + hop_plan_passes(plan) * plan->probes) * plan->micro_batches;
     return slowest > 0 ? sum + (passes - 1) * slowest : sum;
 }

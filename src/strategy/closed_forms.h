@@ -5,7 +5,7 @@
 #include "cluster/cost.h"
 #include "schedule/plan.h"
 
-/* T_head of the plan (schedule/bound.h); NAN: out of memory. */
+/* T_head of the plan (schedule/bound.h), which knows no exit probes; NAN: out of memory. */
 double hop_head_seconds(const struct hop_plan *plan, const struct hop_cost_table *cost);
 
 /* The same stages with the BP-free ones at the tail, which cannot train the stages before them:

@@ -72,6 +72,8 @@ static hop_status add_stages(const struct hop_plan_request *request, const char 
                         "pipeline (set bp: true for a device whose backend can run backward)",
                         strategy);
     if (!bp_free || front == HOP_GRADIENT_NONE)
+        plan->probes = plan->exit_probes = 0;
+    else if (!hop_request_needs_probes(request))
         plan->probes = 0;
     else if (plan->probes == 0)
         return hop_plan_untrained(request->cost->devices[plan->parts[0].device].name, err);
@@ -81,7 +83,7 @@ static hop_status add_stages(const struct hop_plan_request *request, const char 
 struct question {
     const struct hop_plan *plan;
     const struct hop_cost_table *cost;
-    double seconds; /* without probes */
+    double seconds; /* with hop_probes_fewest() */
 };
 
 static hop_status seconds_with(const struct question *question, int32_t probes, double *seconds,
@@ -109,7 +111,8 @@ static hop_status choose_probes(const struct hop_cost_table *cost, struct hop_pl
     struct question question = {.plan = plan, .cost = cost};
     if (plan->probes != HOP_PROBES_AUTO)
         return HOP_OK;
-    HOP_TRY(seconds_with(&question, 0, &question.seconds, err));
+    const int32_t fewest = hop_probes_fewest(plan->estimator);
+    HOP_TRY(seconds_with(&question, fewest, &question.seconds, err));
     return hop_probes_largest(is_free, &question, &plan->probes, err);
 }
 
@@ -122,7 +125,9 @@ hop_status hop_fixed_plan(const struct hop_plan_request *request, const char *st
     HOP_TRY(hop_plan_begin(request, strategy, request->cost->device_count, &plan, err));
     HOP_TRY_DONE(add_stages(request, strategy, front, &plan, err));
     HOP_TRY_DONE(choose_probes(request->cost, &plan, err));
+    HOP_TRY_DONE(hop_plan_price(&plan, request->cost, 1, err));
     HOP_TRY_DONE(hop_plan_time(&plan, request->cost, err));
+    HOP_TRY_DONE(hop_exit_probes_choose(request, &plan, err));
     plan.formula_seconds = hop_head_seconds(&plan, request->cost);
     *out = plan;
     return HOP_OK;

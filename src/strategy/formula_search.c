@@ -25,12 +25,18 @@ struct closing {
     int32_t state, cut, type, lo;
 };
 
+/* How the BP-free devices end in front of a cut. */
+struct opening {
+    double sum;
+    int32_t state, lo, type; /* before the last device, which holds [lo, cut) */
+    int32_t end;             /* the state behind it */
+};
+
 struct search {
     const struct hop_pipeline *pipeline;
     struct hop_order front, back;
     struct table fronts, backs;
-    double *front_sum;    /* (blocks + 1) of BP-free devices that hold the blocks before a cut */
-    int32_t *front_state; /* (blocks + 1) */
+    struct opening *openings; /* (blocks + 1) */
     bool may_lack_front;
     double *limits; /* times of runs, ascending */
     int32_t limit_count;
@@ -74,6 +80,16 @@ static void relax(struct table *table, int32_t at, double sum, int32_t state, in
     table->type[at] = type;
 }
 
+/* The first of equals: by the devices that stand, then as they were found. */
+static void offer_opening(struct search *search, int32_t cut, struct opening opening)
+{
+    struct opening *const best = &search->openings[cut];
+    const bool better =
+        opening.sum < best->sum || (opening.sum == best->sum && opening.end < best->end);
+    if (search->front.complete[opening.end] && better)
+        *best = opening;
+}
+
 /* Adds a BP-free device of the type behind blocks [0, lo). */
 static void extend_front(struct search *search, int32_t state, int32_t lo, int32_t type)
 {
@@ -83,35 +99,33 @@ static void extend_front(struct search *search, int32_t state, int32_t lo, int32
     const double before = search->fronts.sum[state * row + lo];
     if (to < 0 || isinf(before))
         return;
-    for (int32_t hi = lo + 1; hi < row && hop_pipeline_fits(pipeline, type, lo, hi, 0); hi++)
-        relax(&search->fronts, to * row + hi,
-              before + hop_sum(pipeline->types[type].forward, lo, hi), state, lo, type);
+    for (int32_t hi = lo + 1;
+         hi < row && hop_pipeline_fits(pipeline, type, lo, hi, pipeline->front_kept); hi++) {
+        const double sum = before + hop_sum(pipeline->types[type].forward, lo, hi);
+        relax(&search->fronts, to * row + hi, sum, state, lo, type);
+        if (hop_pipeline_fits_last(pipeline, type, lo, hi))
+            offer_opening(search, hi, (struct opening){sum, state, lo, type, to});
+    }
 }
 
 static void solve_front(struct search *search)
 {
     const int32_t row = search->pipeline->blocks + 1;
     clear_table(&search->fronts, search->front.states, row - 1, 0);
+    for (int32_t cut = 0; cut < row; cut++)
+        search->openings[cut].sum = INFINITY;
     for (int32_t s = 0; s < search->front.states; s++)
         for (int32_t lo = 0; lo < row; lo++)
             for (int32_t t = 0; t < search->front.types; t++)
                 extend_front(search, s, lo, t);
-    for (int32_t cut = 0; cut < row; cut++) {
-        search->front_sum[cut] = INFINITY;
-        for (int32_t s = 1; s < search->front.states; s++)
-            if (search->front.complete[s] &&
-                search->fronts.sum[s * row + cut] < search->front_sum[cut]) {
-                search->front_sum[cut] = search->fronts.sum[s * row + cut];
-                search->front_state[cut] = s;
-            }
-    }
 }
 
 /* The sum of the whole line, if the device that now begins at `lo` is the first BP-capable one. */
 static void close_line(const struct search *search, const struct closing *end, double probes,
                        struct closing *best)
 {
-    double sum = end->sum + search->front_sum[end->lo] + search->pipeline->micro_batches * probes;
+    double sum =
+        end->sum + search->openings[end->lo].sum + search->pipeline->micro_batches * probes;
     if (end->lo == 0)
         sum = search->may_lack_front ? end->sum : INFINITY;
     if (!(sum < best->sum))
@@ -209,12 +223,29 @@ static void explore(struct search *search, int32_t lo, int32_t hi, double hi_sum
     explore(search, middle, hi, hi_sum);
 }
 
+/* Devices in front of the last BP-free one. */
+static int32_t count_before(const struct search *search, const struct opening *last)
+{
+    const int32_t row = search->pipeline->blocks + 1;
+    int32_t count = 0, state = last->state, cut = last->lo;
+    for (; state > 0; count++) {
+        const int32_t at = state * row + cut;
+        state = search->fronts.from_state[at];
+        cut = search->fronts.from_cut[at];
+    }
+    return count;
+}
+
 static int32_t front_runs(const struct search *search, struct hop_run *runs)
 {
     const int32_t row = search->pipeline->blocks + 1;
-    int32_t cut = search->best.lo, state = cut ? search->front_state[cut] : 0;
-    const int32_t count = cut ? search->front.size[state] : 0;
-    for (int32_t i = count - 1; i >= 0; i--) {
+    const struct opening *const last = &search->openings[search->best.lo];
+    if (!search->best.lo)
+        return 0;
+    const int32_t count = count_before(search, last) + 1;
+    int32_t state = last->state, cut = last->lo;
+    runs[count - 1] = (struct hop_run){last->type, cut, search->best.lo};
+    for (int32_t i = count - 2; i >= 0; i--) {
         const int32_t at = state * row + cut;
         runs[i] = (struct hop_run){search->fronts.type[at], search->fronts.from_cut[at], cut};
         state = search->fronts.from_state[at];
@@ -268,8 +299,7 @@ static hop_status create_search(struct search *search, bool all, struct hop_erro
                             &search->back, err));
     HOP_TRY(create_table(search->front.states, blocks, &search->fronts, err));
     HOP_TRY(create_table(search->back.states, blocks, &search->backs, err));
-    HOP_TRY(hop_calloc(&search->front_sum, (size_t)blocks + 1, sizeof(double), err));
-    HOP_TRY(hop_calloc(&search->front_state, (size_t)blocks + 1, sizeof(int32_t), err));
+    HOP_TRY(hop_calloc(&search->openings, (size_t)blocks + 1, sizeof *search->openings, err));
     return list_limits(search, err);
 }
 
@@ -295,8 +325,7 @@ done:
     hop_order_free(&search.back);
     free_table(&search.fronts);
     free_table(&search.backs);
-    free(search.front_sum);
-    free(search.front_state);
+    free(search.openings);
     free(search.limits);
     return status;
 }

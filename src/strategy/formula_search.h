@@ -2,9 +2,9 @@
  *
  *     T_head = sum_N f + sum_G (f + b) + (M - 1) max_G (f + b) + M probe(first of G)
  *
- * over all splits and orders (but see HOP_ORDER_WORK), where a BP-free device holds its state and
- * the i-th of G BP-capable ones (from 0) min(M, G - i) micro-batches beside it. Links do not enter.
- * Private to src/strategy.
+ * over all splits and orders (but see HOP_ORDER_WORK), where a BP-free device holds its state (and
+ * one micro-batch, if it keeps any) and the i-th of G BP-capable ones (from 0) min(M, G - i)
+ * micro-batches beside it. Links do not enter. Private to src/strategy.
  */
 #ifndef HOP_STRATEGY_FORMULA_SEARCH_H
 #define HOP_STRATEGY_FORMULA_SEARCH_H

@@ -8,9 +8,10 @@
 
 /* What one micro-batch costs in a stage. */
 struct stage {
-    double forward, backward, probe, last_probe, step;
-    double end;   /* the STEP behind the last gradient: of the first BP-capable stage, else 0 */
-    int32_t kept; /* micro-batches, at most; 0: BP-free */
+    double forward, backward, probe, last_probe, exit, step;
+    double end;   /* what follows the last gradient: of the first stage that takes any its STEP, or
+                     what its gradient is for; of others 0 */
+    int32_t kept; /* micro-batches, at most; 0: no backward */
 };
 
 /* What one micro-batch costs on the way over a cut. */
@@ -18,11 +19,29 @@ struct hop {
     double send, send_back, send_probe, send_last_probe;
 };
 
+static bool is_front(const struct hop_line_bound *bound, int32_t type)
+{
+    return type < bound->pipeline->front_types;
+}
+
+/* Does a stage of the type take the gradient of its output, and hand that of its input on? */
+static bool runs_backward(const struct hop_line_bound *bound, int32_t type)
+{
+    return !is_front(bound, type) || bound->feedback;
+}
+
+static bool runs_probes(const struct hop_line_bound *bound, int32_t type)
+{
+    return bound->probed && (is_front(bound, type) || bound->through);
+}
+
 /* Behind a state with `size` BP-capable devices at most the others can follow. */
 static int32_t kept_by(const struct hop_line_bound *bound, int32_t state, int32_t type, int32_t lo,
                        int32_t hi)
 {
     const struct hop_pipeline *const pipeline = bound->pipeline;
+    if (is_front(bound, type))
+        return pipeline->micro_batches;
     const int32_t devices = pipeline->devices - pipeline->front_devices;
     const int32_t stages = devices - bound->order->size[state] + 1;
     return hop_pipeline_kept(pipeline, type, lo, hi,
@@ -36,51 +55,68 @@ static struct stage stage_of(const struct hop_line_bound *bound, int32_t state, 
     const struct hop_device_type *const t = &bound->pipeline->types[type];
     const double step = hop_sum(t->step, lo, hi);
     const int32_t to = bound->order->next[state * bound->order->types + type];
+    const bool backward = runs_backward(bound, type);
+    const bool first = bound->feedback ? state == 0 : state < bound->order->fronts;
     return (struct stage){.forward = hop_sum(t->forward, lo, hi),
                           .backward = hop_sum(t->backward, lo, hi),
                           .probe = bound->probed ? hop_sum(t->probe, lo, hi) : 0,
                           .last_probe = bound->probed ? hop_sum(t->last_probe, lo, hi) : 0,
+                          .exit = bound->probed ? hop_sum(t->exit, lo, hi) : 0,
                           .step = step,
-                          .end = t->bp && state < bound->order->fronts ? step : 0,
-                          .kept = t->bp ? kept_by(bound, to, type, lo, hi) : 0};
+                          .end = backward && first ? step : 0,
+                          .kept = backward ? kept_by(bound, to, type, lo, hi) : 0};
 }
 
-static struct hop hop_of(const struct hop_line_bound *bound, int32_t cut, double latency,
-                         double per_byte, double back_latency, double back_per_byte)
+/* One direction of a link. */
+struct link {
+    double latency, per_byte;
+};
+
+static double message(const struct hop_line_bound *bound, int32_t cut, struct link link)
 {
-    const double bytes = bound->pipeline->cost->boundary_bytes[cut - 1];
-    struct hop hop = {.send = latency + bytes * per_byte,
-                      .send_back = back_latency + bytes * back_per_byte};
-    if (!bound->probed)
+    return link.latency + bound->pipeline->cost->boundary_bytes[cut - 1] * link.per_byte;
+}
+
+static struct hop hop_of(const struct hop_line_bound *bound, int32_t cut, struct link there,
+                         struct link back, bool probes)
+{
+    const struct hop_pipeline *const pipeline = bound->pipeline;
+    const double bytes = pipeline->cost->boundary_bytes[cut - 1] * pipeline->passes;
+    struct hop hop = {.send = message(bound, cut, there), .send_back = message(bound, cut, back)};
+    if (!probes)
         return hop;
     hop.send_probe =
-        bound->pipeline->probe_tasks * latency + bound->pipeline->probes * (bytes * per_byte);
-    hop.send_last_probe = latency + bound->pipeline->last_probes * (bytes * per_byte);
+        pipeline->probe_tasks * there.latency + pipeline->probes * (bytes * there.per_byte);
+    hop.send_last_probe = there.latency + pipeline->last_probes * (bytes * there.per_byte);
     return hop;
 }
 
-static bool is_front(const struct hop_line_bound *bound, int32_t type)
+static struct link link_between(const struct hop_line_bound *bound, int32_t from, int32_t to)
 {
-    return type < bound->pipeline->front_types;
+    const int32_t i = from * bound->pipeline->type_count + to;
+    return (struct link){bound->latency[i], bound->seconds_per_byte[i]};
 }
 
-/* Between two stages whose types are known. Gradients go back only between BP-capable ones. */
+/* Between two stages whose types are known. */
 static struct hop hop_between(const struct hop_line_bound *bound, int32_t cut, int32_t from,
                               int32_t to)
 {
-    const int32_t n = bound->pipeline->type_count;
-    const bool back = !is_front(bound, from);
-    return hop_of(bound, cut, bound->latency[from * n + to], bound->seconds_per_byte[from * n + to],
-                  back ? bound->latency[to * n + from] : 0,
-                  back ? bound->seconds_per_byte[to * n + from] : 0);
+    const struct link none = {0, 0};
+    return hop_of(bound, cut, link_between(bound, from, to),
+                  runs_backward(bound, from) ? link_between(bound, to, from) : none,
+                  runs_probes(bound, to));
 }
 
-/* From a stage to whichever comes next; the order must let something come next. */
+/* From a stage to whichever comes next, with the probes that any next one gets; the order must let
+ * something come next. */
 static struct hop hop_behind(const struct hop_line_bound *bound, int32_t cut, int32_t from)
 {
-    const bool back = !is_front(bound, from);
-    return hop_of(bound, cut, bound->least_latency[from], bound->least_seconds[from],
-                  back ? bound->back_latency[from] : 0, back ? bound->back_seconds[from] : 0);
+    const struct link none = {0, 0};
+    return hop_of(bound, cut, (struct link){bound->least_latency[from], bound->least_seconds[from]},
+                  runs_backward(bound, from)
+                      ? (struct link){bound->back_latency[from], bound->back_seconds[from]}
+                      : none,
+                  bound->through);
 }
 
 static double work_of(const struct hop_line_bound *bound, const struct stage *stage)
@@ -115,7 +151,7 @@ static double round_rest_of(const struct hop_line_bound *bound, const struct sta
  * where the backwards below it are added to the load. */
 static double load_own(const struct hop_line_bound *bound, const struct stage *stage, double way)
 {
-    const double after = bound->probed ? stage->step : stage->end;
+    const double after = bound->through ? stage->step : stage->end;
     const double turn = turn_of(bound, stage) + way;
     const double rounds = rounds_of(bound, stage) * way + round_rest_of(bound, stage);
     return fmax(work_of(bound, stage) + after, fmax(turn, rounds) + stage->end);
@@ -128,14 +164,14 @@ static double load_behind(const struct hop_line_bound *bound, const struct stage
 {
     const int32_t turns = bound->pipeline->micro_batches;
     const double next = stage->forward + hop->send + bound->load[at];
-    if (is_front(bound, type)) {
+    if (!runs_backward(bound, type)) {
         if (bound->probed)
             return fmax(next, work_of(bound, stage) + hop->send_last_probe + bound->drain[at] +
                                   bound->derivative[type] + stage->step);
         return fmax(next, turns * stage->forward + hop->send + bound->path[at]);
     }
     const double way = hop->send + hop->send_back + bound->path[at];
-    const double tail = bound->probed ? 0 : stage->backward + hop->send_back + stage->end;
+    const double tail = bound->through ? 0 : stage->backward + hop->send_back + stage->end;
     return fmax(next + tail, load_own(bound, stage, way));
 }
 
@@ -182,7 +218,7 @@ static void solve(struct hop_line_bound *bound)
             const int32_t to = order->next[s * order->types + t];
             for (int32_t lo = row - 2; to >= 0 && lo >= 0; lo--)
                 for (int32_t hi = row - 1 - order->missing[to]; hi > lo; hi--)
-                    if (hop_pipeline_fits(pipeline, t, lo, hi, pipeline->types[t].bp))
+                    if (hop_pipeline_fits(pipeline, t, lo, hi, hop_pipeline_least(pipeline, t)))
                         relax(bound, s, lo, t, hi);
         }
     }
@@ -211,7 +247,7 @@ static void read_links(struct hop_line_bound *bound)
         bound->seconds_per_byte[i] = 1 / bound->pipeline->cost->bandwidth[link];
         keep_least(&bound->least_latency[from], bound->latency[i]);
         keep_least(&bound->least_seconds[from], bound->seconds_per_byte[i]);
-        if (is_front(bound, from))
+        if (!runs_backward(bound, from))
             continue;
         keep_least(&bound->back_latency[to], bound->latency[i]);
         keep_least(&bound->back_seconds[to], bound->seconds_per_byte[i]);
@@ -219,6 +255,9 @@ static void read_links(struct hop_line_bound *bound)
                                                                    (double)sizeof(float) *
                                                                    bound->seconds_per_byte[i]);
     }
+    /* The stage that has them may be the very one that needs them. */
+    for (int32_t t = 0; !bound->through && t < n; t++)
+        bound->derivative[t] = 0;
 }
 
 hop_status hop_line_bound_create(const struct hop_pipeline *pipeline, const struct hop_order *order,
@@ -226,8 +265,14 @@ hop_status hop_line_bound_create(const struct hop_pipeline *pipeline, const stru
 {
     const size_t n = (size_t)pipeline->type_count;
     const size_t cells = (size_t)order->states * ((size_t)pipeline->blocks + 1);
-    struct hop_line_bound bound = {
-        .pipeline = pipeline, .order = order, .probed = front && pipeline->probes > 0};
+    const bool probed = front && pipeline->probes > 0;
+    const bool feedback = front && pipeline->front == HOP_GRADIENT_ZEROTH_ORDER &&
+                          pipeline->estimator == HOP_FEEDBACK;
+    struct hop_line_bound bound = {.pipeline = pipeline,
+                                   .order = order,
+                                   .probed = probed,
+                                   .through = probed && pipeline->through,
+                                   .feedback = feedback};
     HOP_TRY(hop_calloc(&bound.storage, 3 * cells + 2 * n * n + 5 * n, sizeof(double), err));
     double *at = bound.storage;
     bound.load = at;
@@ -260,17 +305,18 @@ struct hop_line_start hop_line_empty(void)
 }
 
 /* The link in front of the new stage: it carries every message, and behind BP-free stages a probe's
- * is the last. */
+ * is the last, if they go on. */
 static void cross(const struct hop_line_bound *bound, const struct hop *hop,
-                  const struct stage *stage, struct hop_line_start *line)
+                  const struct stage *stage, int32_t type, struct hop_line_start *line)
 {
+    const bool probes = runs_probes(bound, type);
     const double carried =
         line->ready + bound->pipeline->micro_batches * (hop->send + hop->send_probe);
-    if (bound->probed && is_front(bound, line->last))
+    if (probes && is_front(bound, line->last))
         line->drain = fmax(line->drain + hop->send_last_probe, carried);
     else
         line->drain += hop->send_last_probe;
-    const double last = bound->probed ? fmin(stage->forward, stage->last_probe) : stage->forward;
+    const double last = probes ? fmin(stage->forward, stage->last_probe) : stage->forward;
     line->settled = fmax(line->settled, carried + last);
     line->ready += hop->send;
     line->path += hop->send + hop->send_back;
@@ -282,7 +328,11 @@ static void cross(const struct hop_line_bound *bound, const struct hop *hop,
 static void add_front(const struct hop_line_bound *bound, const struct stage *stage,
                       struct hop_line_start *line)
 {
-    line->drain = fmax(line->drain + stage->last_probe, line->ready + work_of(bound, stage));
+    const double work = work_of(bound, stage);
+    line->drain = fmax(line->drain + stage->last_probe, line->ready + work);
+    line->settled =
+        fmax(line->settled,
+             line->ready + work + bound->pipeline->micro_batches * stage->exit + stage->step);
     line->turn = 0;
 }
 
@@ -329,7 +379,7 @@ static void add_back(const struct hop_line_bound *bound, const struct stage *sta
     line->below += stage->end;
     line->path += stage->end;
     const double drain = rest->drain + line->derivative;
-    const double tail = bound->probed ? fmin(line->below, drain) : line->below;
+    const double tail = bound->through ? fmin(line->below, drain) : line->below;
     line->drain += stage->last_probe;
     line->settled =
         fmax(line->settled, line->ready + work_of(bound, stage) + fmax(tail, stage->step));
@@ -340,19 +390,31 @@ static void add_back(const struct hop_line_bound *bound, const struct stage *sta
     line->path += stage->backward;
 }
 
+/* Do the derivatives of tangents wait for the last gradient of the new stage? */
+static bool takes_delta(const struct hop_line_bound *bound, const struct hop_line_start *start,
+                        int32_t type)
+{
+    return bound->probed && !bound->through && start->last >= 0 && is_front(bound, start->last) &&
+           !is_front(bound, type);
+}
+
 struct hop_line_start hop_line_extend(const struct hop_line_bound *bound,
                                       const struct hop_line_start *start, int32_t type, int32_t hi)
 {
     struct hop_line_start line = *start;
-    const struct stage stage = stage_of(bound, start->state, type, start->cut, hi);
+    struct stage stage = stage_of(bound, start->state, type, start->cut, hi);
     if (start->last >= 0) {
         const struct hop hop = hop_between(bound, start->cut, start->last, type);
-        cross(bound, &hop, &stage, &line);
+        cross(bound, &hop, &stage, type, &line);
+    }
+    if (takes_delta(bound, start, type)) {
+        const struct link back = link_between(bound, type, start->last);
+        stage.end = fmax(stage.end, message(bound, start->cut, back) + start->derivative);
     }
     line.state = bound->order->next[start->state * bound->order->types + type];
     line.cut = hi;
     line.last = type;
-    if (is_front(bound, type)) {
+    if (!runs_backward(bound, type)) {
         line.derivative = fmax(line.derivative, bound->derivative[type] + stage.step);
         add_front(bound, &stage, &line);
     } else {
@@ -382,6 +444,6 @@ double hop_line_seconds(const struct hop_line_bound *bound, const struct hop_lin
     struct hop hop = {0};
     if (start->last >= 0)
         hop = hop_behind(bound, start->cut, start->last);
-    const double tail = bound->probed ? 0 : start->below + hop.send_back;
+    const double tail = bound->through ? 0 : start->below + hop.send_back;
     return fmax(seconds, start->ready + hop.send + tail + load);
 }

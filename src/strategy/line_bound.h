@@ -1,6 +1,10 @@
 /* Lower bounds on the greedy makespan of every line that begins in a given way: what the placed
  * stages need, and the least that the rest can add, by one program over all lines. Links are
- * included. Private to src/strategy. */
+ * included. Private to src/strategy.
+ *
+ * What the estimators change: probes of differences go all the way to the head; tangents end on the
+ * last BP-free stage, whose derivatives wait for the gradient from the stage behind it; and with
+ * feedback the gradient goes back over every stage, a BP-free stage's backward being its DELTA. */
 #ifndef HOP_STRATEGY_LINE_BOUND_H
 #define HOP_STRATEGY_LINE_BOUND_H
 
@@ -9,7 +13,9 @@
 struct hop_line_bound {
     const struct hop_pipeline *pipeline;
     const struct hop_order *order;
-    bool probed; /* the lines begin with a zeroth-order stage and have probes */
+    bool probed;   /* the lines begin with a zeroth-order stage and have probes */
+    bool through;  /* the probes run on BP-capable stages, too */
+    bool feedback; /* the lines begin with a zeroth-order stage, and gradients go back to it */
     /* (types, types) of a message; (states, blocks + 1) least over all ways to go on, INFINITY
      * where there is none. */
     double *latency, *seconds_per_byte;
@@ -17,8 +23,9 @@ struct hop_line_bound {
     double *path;  /* way of a micro-batch forward and back */
     double *drain; /* way of the last PROBE */
     double *least_latency, *least_seconds; /* (types) to any other type */
-    double *back_latency, *back_seconds;   /* (types) from any other BP-capable type */
-    double *derivative; /* (types) the last derivatives from any BP-capable type to a BP-free one */
+    double *back_latency, *back_seconds;   /* (types) of gradients, from any other type */
+    double *derivative; /* (types) the last derivatives to a BP-free type, from any type that may
+                           have them */
     double *storage;
 };
 
@@ -30,7 +37,8 @@ struct hop_line_start {
     double path;    /* way of a micro-batch forward and back */
     double slowest; /* forward */
     double drain;   /* the last stage ends its last PROBE, at least */
-    double derivative; /* from the head's last PROBE to the last STEP of a BP-free stage */
+    double derivative; /* from the task that has the last derivatives to the last STEP of a BP-free
+                          stage */
     double turn; /* a stage ends its backwards, if the head turned the first micro-batch here */
     /* A stage that keeps few micro-batches ends its backwards after `rounds` times the way behind
      * it and `round_rest`, at least; of the stage that seems to take longest. */

@@ -17,8 +17,8 @@ double hop_line_simulate(struct hop_line_search *search, const struct hop_run *r
     if (hop_plan_price(search->scratch, pipeline->cost, 1, &unused) != HOP_OK)
         return INFINITY;
     const bool probed = runs[0].type < pipeline->front_types;
-    search->left->tasks -=
-        (int64_t)count * pipeline->micro_batches * (2 + (probed ? pipeline->probe_tasks : 0));
+    const int32_t probes = probed ? pipeline->probe_tasks + pipeline->exit_tasks : 0;
+    search->left->tasks -= (int64_t)count * pipeline->micro_batches * (2 + probes);
     search->left->simulations++;
     return hop_greedy_makespan(search->greedy, search->scratch, limit);
 }
@@ -44,7 +44,7 @@ double hop_line_judge(const struct hop_line_search *search, const struct hop_run
         if (search->order->next[line.state * search->order->types + run->type] < 0 ||
             run->lo >= run->hi ||
             !hop_pipeline_fits(search->pipeline, run->type, run->lo, run->hi,
-                               search->pipeline->types[run->type].bp))
+                               hop_pipeline_least(search->pipeline, run->type)))
             return INFINITY;
         line = hop_line_extend(search->bound, &line, run->type, run->hi);
     }

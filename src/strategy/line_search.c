@@ -87,7 +87,7 @@ static hop_status grow_type(struct front *front, int32_t parent, int32_t type,
         return HOP_OK;
     const int32_t end = pipeline->blocks - search->order->missing[to];
     for (int32_t hi = start.cut + 1; hi <= end; hi++) {
-        if (!hop_pipeline_fits(pipeline, type, start.cut, hi, pipeline->types[type].bp))
+        if (!hop_pipeline_fits(pipeline, type, start.cut, hi, hop_pipeline_least(pipeline, type)))
             continue;
         struct node node = {.parent = parent,
                             .line = hop_line_extend(search->bound, &start, type, hi)};

@@ -83,7 +83,7 @@ static void extend(struct beam *beam, int32_t parent, int32_t type)
     if (to < 0)
         return;
     for (int32_t hi = start.cut + 1; hi <= pipeline->blocks - search->order->missing[to]; hi++) {
-        if (!hop_pipeline_fits(pipeline, type, start.cut, hi, pipeline->types[type].bp))
+        if (!hop_pipeline_fits(pipeline, type, start.cut, hi, hop_pipeline_least(pipeline, type)))
             continue;
         struct beam_node node = {.line = hop_line_extend(search->bound, &start, type, hi),
                                  .parent = parent};

@@ -58,7 +58,7 @@ static hop_status open_workshop(const struct hop_pipeline *pipeline, int32_t sea
     *shop = (struct workshop){.pipeline = pipeline, .left = effort, .searches = searches};
     hop_status status = HOP_OK;
     HOP_TRY_DONE(hop_greedy_create(pipeline->cost, pipeline->devices, pipeline->micro_batches,
-                                   pipeline->probes, pipeline->request->exit_probes,
+                                   pipeline->probes, pipeline->exit_probes,
                                    pipeline->request->probe_batch, &shop->greedy, err));
     HOP_TRY_DONE(hop_plan_begin(pipeline->request, "", pipeline->devices, &shop->scratch, err));
     HOP_TRY_DONE(hop_calloc(&shop->runs, (size_t)pipeline->devices, sizeof *shop->runs, err));

@@ -3,7 +3,25 @@
 #include <math.h>
 
 #include "base/memory.h"
+#include "schedule/estimator.h"
 #include "schedule/greedy.h"
+
+static hop_status check_exit_probes(const struct hop_plan_request *request, struct hop_error *err)
+{
+    const int32_t probes = request->exit_probes;
+    if (probes < 0 && probes != HOP_PROBES_AUTO)
+        return hop_fail(err, HOP_INPUT, "plan: %d exit probes; 0 or more are possible", probes);
+    if (probes > 0 && !request->untrained && !hop_estimator_has_exit(request->estimator))
+        return hop_fail(err, HOP_INPUT,
+                        "plan: %d exit probes, but the estimator %s knows no early exit; use auto "
+                        "or 0, or the estimator difference or central",
+                        probes, hop_estimator_names[request->estimator]);
+    if (probes > INT32_MAX / request->micro_batches)
+        return hop_fail(err, HOP_INPUT,
+                        "plan: %d exit probes of each of %d micro-batches are too many", probes,
+                        request->micro_batches);
+    return HOP_OK;
+}
 
 hop_status hop_plan_request_check(const struct hop_plan_request *request, struct hop_error *err)
 {
@@ -17,6 +35,7 @@ hop_status hop_plan_request_check(const struct hop_plan_request *request, struct
                         request->micro_batches);
     if (request->probes < 0 && request->probes != HOP_PROBES_AUTO)
         return hop_fail(err, HOP_INPUT, "plan: %d probes; 0 or more are possible", request->probes);
+    HOP_TRY(check_exit_probes(request, err));
     if (request->probe_batch < 0)
         return hop_fail(err, HOP_INPUT, "plan: %d probes at once; 1 or more, or 0 for all",
                         request->probe_batch);
@@ -40,6 +59,9 @@ hop_status hop_plan_begin_exact(const struct hop_plan_request *request, const ch
 {
     HOP_TRY(hop_plan_begin(request, strategy, parts, out, err));
     out->probes = out->exit_probes = 0;
+    out->estimator = HOP_DIFFERENCE;
+    out->directions = HOP_SHARED;
+    out->exit_base = HOP_EXIT_OWN;
     return HOP_OK;
 }
 
@@ -66,6 +88,11 @@ hop_status hop_plan_time(struct hop_plan *plan, const struct hop_cost_table *cos
     plan->simulated_seconds = hop_greedy_makespan(greedy, plan, INFINITY);
     hop_greedy_free(greedy);
     return HOP_OK;
+}
+
+bool hop_request_needs_probes(const struct hop_plan_request *request)
+{
+    return !request->untrained && request->estimator != HOP_FEEDBACK;
 }
 
 hop_status hop_plan_untrained(const char *device, struct hop_error *err)

@@ -6,10 +6,11 @@
 #include "strategy/strategy.h"
 
 /* Blocks, devices and micro-batches of at least 1, no negative number of probes but
- * HOP_PROBES_AUTO. */
+ * HOP_PROBES_AUTO, exit probes only where the estimator has them. */
 hop_status hop_plan_request_check(const struct hop_plan_request *request, struct hop_error *err);
 
-/* A plan of the request with room for `parts` parts and none in it. */
+/* A plan of the request with room for `parts` parts and none in it; no exit probes where their
+ * number is HOP_PROBES_AUTO. */
 hop_status hop_plan_begin(const struct hop_plan_request *request, const char *strategy,
                           int32_t parts, struct hop_plan *out, struct hop_error *err);
 /* The same without probes: all parts will train by backprop. */
@@ -30,6 +31,8 @@ double hop_plan_value(const struct hop_plan_request *request, const struct hop_p
 bool hop_plan_keep(const struct hop_plan_request *request, struct hop_plan *plan,
                    struct hop_plan *best);
 
+/* Would BP-free parts learn nothing without probes? */
+bool hop_request_needs_probes(const struct hop_plan_request *request);
 /* HOP_INPUT: no probes, so the adapters of the BP-free device would not learn. */
 hop_status hop_plan_untrained(const char *device, struct hop_error *err);
 

@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "schedule/estimator.h"
 #include "strategy/parts.h"
 
-enum { ROWS = 5 }; /* running sums of a type */
+enum { ROWS = 6 }; /* running sums of a type */
 
 static bool is_usable(const struct hop_plan_request *request, const struct hop_cost_device *device)
 {
@@ -24,10 +25,12 @@ static bool same_figures(const struct hop_cost_device *a, const struct hop_cost_
 {
     if (a->bp != b->bp || a->fixed_bytes != b->fixed_bytes || a->memory != b->memory ||
         !same(a->forward, b->forward, blocks) || !same(a->probe, b->probe, blocks) ||
-        !same(a->step, b->step, blocks) || !same(a->state_bytes, b->state_bytes, blocks))
+        !same(a->step, b->step, blocks) || !same(a->feedback, b->feedback, blocks) ||
+        !same(a->state_bytes, b->state_bytes, blocks) ||
+        !same(a->activation_bytes, b->activation_bytes, blocks) ||
+        a->exit_forward != b->exit_forward || a->exit_bytes != b->exit_bytes)
         return false;
-    return !a->bp || (same(a->backward, b->backward, blocks) &&
-                      same(a->activation_bytes, b->activation_bytes, blocks));
+    return !a->bp || same(a->backward, b->backward, blocks);
 }
 
 static bool same_link(const struct hop_cost_table *cost, int32_t a, int32_t b, int32_t c, int32_t d)
@@ -75,26 +78,56 @@ static void add_devices(struct hop_pipeline *pipeline, bool bp)
     }
 }
 
+/* Tasks that so many probes take. */
+static int32_t count_tasks(const struct hop_pipeline *pipeline, int32_t probes)
+{
+    const int32_t batch = pipeline->request->probe_batch;
+    const int32_t each = batch > 0 && batch < probes ? batch : probes;
+    return each ? (probes - 1) / each + 1 : 0;
+}
+
 static void count_probes(struct hop_pipeline *pipeline)
 {
-    const int32_t probes = pipeline->probes, batch = pipeline->request->probe_batch;
-    const int32_t each = batch > 0 && batch < probes ? batch : probes;
-    if (!each)
-        return;
-    pipeline->probe_tasks = (probes + each - 1) / each;
-    pipeline->last_probes = probes - (pipeline->probe_tasks - 1) * each;
+    const int32_t batch = pipeline->request->probe_batch;
+    const int32_t more = (pipeline->probe_tasks = count_tasks(pipeline, pipeline->probes)) - 1;
+    pipeline->last_probes = pipeline->probes - (more > 0 ? more * batch : 0);
+    pipeline->exit_tasks = count_tasks(pipeline, pipeline->exit_probes);
+}
+
+/* Of the tasks of one kind of a micro-batch: the first pass of each, and the others. */
+static double pass_seconds(double forward, double more, int32_t tasks, int32_t passes)
+{
+    return tasks * forward + (passes - tasks) * more;
+}
+
+static double backward_seconds(const struct hop_pipeline *pipeline,
+                               const struct hop_cost_device *device, int32_t block)
+{
+    if (device->bp)
+        return device->backward[block];
+    const bool feedback =
+        pipeline->front == HOP_GRADIENT_ZEROTH_ORDER && pipeline->estimator == HOP_FEEDBACK;
+    return feedback ? device->feedback[block] : 0;
 }
 
 static void sum_figures(const struct hop_pipeline *pipeline, struct hop_device_type *type)
 {
     const struct hop_cost_device *const device = &pipeline->cost->devices[type->devices[0]];
-    const int32_t tasks = pipeline->probe_tasks, last = pipeline->last_probes;
+    const bool probed = !type->bp || pipeline->through;
+    const int32_t tasks = probed ? pipeline->probe_tasks : 0;
+    const int32_t probes = probed ? pipeline->probes : 0, passes = pipeline->passes;
+    const int32_t last = probed ? pipeline->last_probes : 0;
+    const int32_t exits = type->bp ? 0 : pipeline->exit_tasks;
+    const int32_t exit_probes = type->bp ? 0 : pipeline->exit_probes;
     for (int32_t b = 0; b < pipeline->blocks; b++) {
         const double forward = device->forward[b], more = device->probe[b];
         type->forward[b + 1] = type->forward[b] + forward;
-        type->backward[b + 1] = type->backward[b] + (type->bp ? device->backward[b] : 0);
-        type->probe[b + 1] = type->probe[b] + tasks * forward + (pipeline->probes - tasks) * more;
-        type->last_probe[b + 1] = type->last_probe[b] + (last ? forward + (last - 1) * more : 0);
+        type->backward[b + 1] = type->backward[b] + backward_seconds(pipeline, device, b);
+        type->probe[b + 1] = type->probe[b] + pass_seconds(forward, more, tasks, passes * probes);
+        type->last_probe[b + 1] =
+            type->last_probe[b] + pass_seconds(forward, more, last > 0, passes * last);
+        type->exit[b + 1] =
+            type->exit[b] + pass_seconds(forward, more, exits, passes * exit_probes);
         const bool trained = type->bp || pipeline->front != HOP_GRADIENT_NONE;
         type->step[b + 1] = type->step[b] + (trained ? device->step[b] : 0);
     }
@@ -133,7 +166,8 @@ static void place_type(struct hop_pipeline *pipeline, int32_t t, int32_t *longes
     type->backward = base + row;
     type->probe = base + 2 * row;
     type->last_probe = base + 3 * row;
-    type->step = base + 4 * row;
+    type->exit = base + 4 * row;
+    type->step = base + 5 * row;
     type->longest = longest + (size_t)t * stride;
 }
 
@@ -161,9 +195,20 @@ static hop_status add_types(struct hop_pipeline *pipeline, struct hop_error *err
         place_type(pipeline, t, pipeline->indices + devices * devices, stride);
         sum_figures(pipeline, &pipeline->types[t]);
         fill_longest(pipeline, &pipeline->types[t],
-                     pipeline->types[t].bp ? most_kept(pipeline) : 0);
+                     pipeline->types[t].bp ? most_kept(pipeline) : pipeline->front_kept);
     }
     return HOP_OK;
+}
+
+static void set_estimator(struct hop_pipeline *pipeline, int32_t probes)
+{
+    const int32_t exit_probes = pipeline->request->exit_probes;
+    const bool feedback = pipeline->estimator == HOP_FEEDBACK;
+    const bool tangents = pipeline->estimator == HOP_BOUNDARY && probes > 0;
+    pipeline->probes = feedback ? 0 : probes;
+    pipeline->exit_probes = exit_probes > 0 ? exit_probes : 0;
+    pipeline->through = hop_estimator_has_exit(pipeline->estimator);
+    pipeline->front_kept = feedback || tangents;
 }
 
 hop_status hop_pipeline_create(const struct hop_plan_request *request, int32_t probes,
@@ -174,8 +219,11 @@ hop_status hop_pipeline_create(const struct hop_plan_request *request, int32_t p
                                     .cost = request->cost,
                                     .blocks = request->cost->blocks,
                                     .micro_batches = request->micro_batches,
-                                    .probes = front == HOP_GRADIENT_ZEROTH_ORDER ? probes : 0,
-                                    .front = front};
+                                    .passes = request->estimator == HOP_CENTRAL ? 2 : 1,
+                                    .front = front,
+                                    .estimator = request->estimator};
+    if (front == HOP_GRADIENT_ZEROTH_ORDER)
+        set_estimator(&pipeline, probes);
     count_probes(&pipeline);
     const hop_status status = add_types(&pipeline, err);
     if (status != HOP_OK)
@@ -208,6 +256,26 @@ bool hop_pipeline_fits(const struct hop_pipeline *pipeline, int32_t type, int32_
                pipeline->cost->devices[device].memory;
 }
 
+double hop_pipeline_last_bytes(const struct hop_pipeline *pipeline, int32_t type, int32_t hi)
+{
+    const struct hop_device_type *const t = &pipeline->types[type];
+    double bytes = 0;
+    if (pipeline->exit_probes > 0)
+        bytes += pipeline->cost->devices[t->devices[0]].exit_bytes;
+    if (pipeline->estimator == HOP_BOUNDARY && hi < pipeline->blocks)
+        bytes += pipeline->probes * pipeline->cost->boundary_bytes[hi - 1];
+    return bytes;
+}
+
+bool hop_pipeline_fits_last(const struct hop_pipeline *pipeline, int32_t type, int32_t lo,
+                            int32_t hi)
+{
+    const int32_t device = pipeline->types[type].devices[0];
+    const double bytes = hop_cost_memory(pipeline->cost, device, lo, hi, pipeline->front_kept) +
+                         hop_pipeline_last_bytes(pipeline, type, hi);
+    return bytes <= pipeline->cost->devices[device].memory;
+}
+
 int32_t hop_pipeline_kept(const struct hop_pipeline *pipeline, int32_t type, int32_t lo, int32_t hi,
                           int32_t most)
 {
@@ -235,4 +303,5 @@ void hop_pipeline_fill(const struct hop_pipeline *pipeline, const struct hop_run
     }
     const bool probed = count && runs[0].type < pipeline->front_types;
     plan->probes = probed ? pipeline->probes : 0;
+    plan->exit_probes = probed ? pipeline->exit_probes : 0;
 }

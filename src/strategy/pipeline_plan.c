@@ -14,7 +14,7 @@ struct planner {
     const struct hop_plan_request *request;
     const char *strategy;
     enum hop_gradient front;
-    double seconds; /* the best without probes */
+    double seconds; /* the best with hop_probes_fewest() */
 };
 
 static bool is_formula(const struct planner *planner)
@@ -33,6 +33,7 @@ static hop_status write_plan(const struct planner *planner, const struct hop_pip
     hop_pipeline_fill(pipeline, outcome->runs, outcome->count, &plan);
     HOP_TRY_DONE(hop_plan_price(&plan, cost, is_formula(planner) ? 0 : 1, err));
     HOP_TRY_DONE(hop_plan_time(&plan, cost, err));
+    HOP_TRY_DONE(hop_exit_probes_choose(planner->request, &plan, err));
     plan.formula_seconds = hop_head_seconds(&plan, cost);
     if (!is_formula(planner)) {
         plan.bound_seconds = outcome->bound;
@@ -80,15 +81,15 @@ static hop_status is_free(void *context, int32_t probes, bool *yes, struct hop_e
 
 static hop_status plan_auto(struct planner *planner, struct hop_plan *out, struct hop_error *err)
 {
-    struct hop_plan none;
+    struct hop_plan fewest;
     int32_t probes = 0;
-    HOP_TRY(plan_with(planner, 0, &none, err));
-    if (!hop_plan_has_zeroth_order(&none)) {
-        *out = none;
+    HOP_TRY(plan_with(planner, hop_probes_fewest(planner->request->estimator), &fewest, err));
+    if (!hop_plan_has_zeroth_order(&fewest)) {
+        *out = fewest;
         return HOP_OK;
     }
-    planner->seconds = is_formula(planner) ? none.formula_seconds : none.simulated_seconds;
-    hop_plan_free(&none);
+    planner->seconds = is_formula(planner) ? fewest.formula_seconds : fewest.simulated_seconds;
+    hop_plan_free(&fewest);
     HOP_TRY(hop_probes_largest(is_free, planner, &probes, err));
     return plan_with(planner, probes, out, err);
 }
@@ -97,7 +98,8 @@ static hop_status plan_auto(struct planner *planner, struct hop_plan *out, struc
 static hop_status check_probes(const struct planner *planner, struct hop_error *err)
 {
     const struct hop_plan_request *const request = planner->request;
-    if (request->probes != 0 || request->bp_only || planner->front == HOP_GRADIENT_NONE)
+    if (request->probes != 0 || request->bp_only || planner->front == HOP_GRADIENT_NONE ||
+        !hop_request_needs_probes(request))
         return HOP_OK;
     for (int32_t d = 0; d < request->cost->device_count; d++)
         if (!request->cost->devices[d].bp)
@@ -108,12 +110,17 @@ static hop_status check_probes(const struct planner *planner, struct hop_error *
 hop_status hop_pipeline_plan(const struct hop_plan_request *request, const char *strategy,
                              enum hop_gradient front, struct hop_plan *out, struct hop_error *err)
 {
-    struct planner planner = {.request = request, .strategy = strategy, .front = front};
+    struct planner planner = {
+        .request = request,
+        .strategy = strategy,
+        .front = request->untrained ? HOP_GRADIENT_NONE : front,
+    };
     HOP_TRY(hop_plan_request_check(request, err));
     if (request->fixed_blocks)
-        return hop_fixed_plan(request, strategy, front, out, err);
+        return hop_fixed_plan(request, strategy, planner.front, out, err);
     HOP_TRY(check_probes(&planner, err));
-    if (request->probes == HOP_PROBES_AUTO && front == HOP_GRADIENT_ZEROTH_ORDER)
+    if (request->probes == HOP_PROBES_AUTO && planner.front == HOP_GRADIENT_ZEROTH_ORDER &&
+        hop_request_needs_probes(request))
         return plan_auto(&planner, out, err);
     return plan_with(&planner, request->probes, out, err);
 }

@@ -41,7 +41,8 @@ hop_status hop_pipeline_check(const struct hop_pipeline *pipeline, const char *s
 static double block_bytes(const struct hop_pipeline *pipeline, int32_t type, int32_t block)
 {
     const struct hop_device_type *const t = &pipeline->types[type];
-    return hop_cost_memory(pipeline->cost, t->devices[0], block, block + 1, t->bp);
+    return hop_cost_memory(pipeline->cost, t->devices[0], block, block + 1,
+                           hop_pipeline_least(pipeline, type));
 }
 
 static const struct hop_cost_device *device_of(const struct hop_pipeline *pipeline, int32_t type)
@@ -100,7 +101,7 @@ static int32_t most_blocks(const struct hop_pipeline *pipeline, const struct hop
             const int32_t to = order->next[s * order->types + t];
             if (to < 0)
                 continue;
-            const int32_t kept = pipeline->types[t].bp;
+            const int32_t kept = hop_pipeline_least(pipeline, t);
             const int32_t end =
                 reach[s] == pipeline->blocks
                     ? pipeline->blocks
@@ -143,6 +144,21 @@ hop_status hop_pipeline_refuse(const struct hop_pipeline *pipeline, bool all, bo
     for (int32_t t = 0; all && t < pipeline->type_count; t++)
         HOP_TRY(refuse_device(pipeline, t, err));
     HOP_TRY(refuse_total(pipeline, err));
+    if (pipeline->exit_probes > 0)
+        return hop_fail(err, HOP_INFEASIBLE,
+                        "plan: no split of the %d blocks fits with an output layer on the last "
+                        "BP-free device (%.4g bytes on %s), which exit probes need; set "
+                        "zo.early_exit: auto or 0, or use a smaller micro-batch",
+                        pipeline->blocks, device_of(pipeline, 0)->exit_bytes,
+                        device_of(pipeline, 0)->name);
+    if (pipeline->front_kept > 0 && pipeline->front_devices > 0)
+        return hop_fail(err, HOP_INFEASIBLE,
+                        "plan: no split of the %d blocks fits the memory of the %d devices with "
+                        "what BP-free ones keep for the estimator %s; set plan.devices: auto, use "
+                        "a smaller micro-batch, or zo.estimator: difference, which keeps nothing "
+                        "there",
+                        pipeline->blocks, pipeline->devices,
+                        hop_estimator_names[pipeline->estimator]);
     if (least)
         return hop_fail(err, HOP_INFEASIBLE,
                         "plan: no split of the %d blocks fits with the micro-batches that the "

@@ -19,7 +19,7 @@ static hop_status check_zeroth_order(const struct hop_plan_request *request, str
         return hop_fail(err, HOP_INPUT,
                         "zo.blocks: [%d, %d] leaves none of the %d blocks to backprop", lo, hi,
                         request->cost->blocks);
-    if (request->probes == 0)
+    if (request->probes == 0 && hop_request_needs_probes(request))
         return hop_fail(
             err, HOP_INPUT,
             "zo.probes: 0 leaves the blocks of zo.blocks untrained; set it to 1 or more");
@@ -30,10 +30,14 @@ static hop_status add_stages(const struct hop_plan_request *request, int32_t dev
                              struct hop_plan *plan, struct hop_error *err)
 {
     const int32_t zeroth = request->zo_hi - request->zo_lo;
+    const enum hop_gradient gradient =
+        request->untrained ? HOP_GRADIENT_NONE : HOP_GRADIENT_ZEROTH_ORDER;
     if (zeroth)
-        hop_plan_add_stage(plan, device, 0, zeroth, HOP_GRADIENT_ZEROTH_ORDER);
+        hop_plan_add_stage(plan, device, 0, zeroth, gradient);
     hop_plan_add_stage(plan, device, zeroth, request->cost->blocks, HOP_GRADIENT_BACKPROP);
-    if (!zeroth)
+    if (!zeroth || request->untrained)
+        plan->exit_probes = 0;
+    if (!zeroth || !hop_request_needs_probes(request))
         plan->probes = 0;
     else if (plan->probes == HOP_PROBES_AUTO)
         plan->probes = 1; /* on one device none is free */

@@ -43,7 +43,11 @@ static void read_report(const struct hop_session *session, const uint8_t *data, 
         for (int32_t i = 0; i < pass.losses; i++)
             sum += pass.loss[i];
         for (int32_t i = 0; i < pass.derivatives; i++)
-            sum += pass.probe_loss[i];
+            sum += pass.derivative[i];
+        for (int32_t i = 0; i < pass.exit_derivatives; i++)
+            sum += pass.exit_derivative[i];
+        for (int32_t i = 0; i < pass.exit_losses; i++)
+            sum += pass.exit_loss[i];
         for (int32_t i = 0; i < pass.squares; i++)
             sum += pass.square[i];
         HOP_FUZZ_EXPECT(sum != 0 || sum == 0 || sum != sum);

@@ -171,6 +171,9 @@ static const struct field plan_fields[] = {{"strategy", TEXT},
                                            {"probes", WHOLE},
                                            {"probe_batch", WHOLE},
                                            {"exit_probes", WHOLE},
+                                           {"estimator", TEXT},
+                                           {"directions", TEXT},
+                                           {"exit_base", TEXT},
                                            {"formula_seconds", REAL_OR_NULL},
                                            {"simulated_seconds", REAL},
                                            {"bound_seconds", REAL_OR_NULL},
@@ -441,7 +444,10 @@ static void test_command_lines(void **state)
         {"--probes", "-1", "--probes -1"},
         {"--probes", "atuo", "--probes atuo"},
         {"--probe-batch", "0", "--probe-batch 0"},
-        {"--exit-probes", "2", "not supported"},
+        {"--exit-probes", "-1", "--exit-probes -1"},
+        {"--exit-base", "its-own", "own"},
+        {"--estimator", "boundry", "boundary"},
+        {"--directions", "share", "shared"},
         {"--objective", "simulatd", "simulated"},
         {"--devices", "al", "all"},
         {"--set", "zo.probes=2", "--set"},
@@ -465,6 +471,8 @@ static void test_command_lines(void **state)
     ASSERT_REFUSED(&done, 2, "hybridpo", "hybridop");
     done = RUN("plan", "--cost", tidy_table(), "--devices", "all", "--probes", "0");
     ASSERT_REFUSED(&done, 2, "probes");
+    done = RUN("plan", "--cost", tidy_table(), "--estimator", "boundary", "--exit-probes", "2");
+    ASSERT_REFUSED(&done, 2, "boundary", "early exit");
     done = RUN("plan", job, "--set", "zo.probes=some");
     ASSERT_REFUSED(&done, 2, "zo.probes", "some", "auto");
     done = RUN("plan", job, "--set", "zo.probes=0");
@@ -478,10 +486,10 @@ static void test_command_lines(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--strategy",    "--micro-batches", "--probes",
-                                          "--exit-probes", "--probe-batch",   "--objective",
-                                          "--bp-only",     "--devices",       "--set",
-                                          "--cost",        "--json",          "default"};
+    static const char *const options[] = {
+        "--strategy",   "--micro-batches", "--probes",  "--exit-probes", "--probe-batch",
+        "--objective",  "--bp-only",       "--devices", "--set",         "--estimator",
+        "--directions", "--exit-base",     "--cost",    "--json",        "default"};
     static const char *const commands[] = {"plan", "simulate"};
     for (size_t c = 0; c < 2; c++) {
         const struct process done = RUN(commands[c], "--help");
@@ -561,6 +569,74 @@ static void test_probes_auto(void **state)
     if (found > one * (1 + 1e-9) || more <= one)
         fail_msg("1 probe takes %.17g s, %d take %.17g s, one more %.17g s", one, probes, found,
                  more);
+}
+
+/* Estimators */
+
+struct estimator_case {
+    const char *estimator, *exit_probes, *line; /* of the table; "": none */
+    int probes, expected_exits;
+};
+
+static void check_estimator(const struct estimator_case *expected)
+{
+    const json_t *const plan =
+        PRINTED("plan", "--cost", example("worked-hybridop.json"), "--devices", "all", "--probes",
+                "2", "--estimator", expected->estimator, "--exit-probes", expected->exit_probes);
+    const struct process table =
+        RUN("plan", "--cost", example("worked-hybridop.json"), "--devices", "all", "--probes", "2",
+            "--estimator", expected->estimator, "--exit-probes", expected->exit_probes);
+    const bool none = strcmp(expected->estimator, "none") == 0;
+    assert_string_equal(string(plan, "estimator"), none ? "difference" : expected->estimator);
+    assert_int_equal((int)number(plan, "probes"), expected->probes);
+    assert_int_equal((int)number(plan, "exit_probes"), expected->expected_exits);
+    assert_success(&table);
+    if (*expected->line)
+        assert_holds(expected->estimator, table.out, expected->line);
+    else if (strstr(table.out, "estimator"))
+        fail_msg("plain probes need no line: %s", table.out);
+    assert_string_equal(string(at(json_object_get(plan, "parts"), 0), "gradient"),
+                        none ? "none" : "zeroth-order");
+}
+
+static void test_estimators(void **state)
+{
+    (void)state;
+    static const struct estimator_case cases[] = {
+        {"difference", "0", "", 2, 0},
+        {"difference", "3", "difference, 2 probes each; 3 exit probes each against the exit's own",
+         2, 3},
+        {"central", "1", "central, 2 probes each; 1 exit probe each\n", 2, 1},
+        {"boundary", "auto", "boundary, 2 probes each\n", 2, 0},
+        {"feedback", "auto", "feedback, no probes\n", 0, 0},
+        {"none", "0", "untrained    the adapters of", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_estimator(&cases[i]);
+    const struct process refused = RUN("plan", "--cost", tidy_table(), "--devices", "all",
+                                       "--probes", "2", "--estimator", "boundary");
+    assert_int_equal(refused.status, 1);
+    assert_holds("plan", refused.err, "keep for the estimator boundary");
+    const struct process compared =
+        RUN("simulate", "--cost", example("worked-hybridop.json"), "--devices", "all",
+            "--estimator", "boundary", "--directions", "per-sample");
+    assert_success(&compared);
+    assert_holds("simulate", compared.out, "boundary, 1 probe each, every sample its own");
+}
+
+/* The options stand for the job's keys. */
+static void test_estimators_of_job(void **state)
+{
+    (void)state;
+    const json_t *plan =
+        PRINTED("plan", job, "--set", "zo.estimator=central", "--set", "zo.exit_base=full-model");
+    assert_string_equal(string(plan, "estimator"), "central");
+    assert_string_equal(string(plan, "exit_base"), "full-model");
+    plan = PRINTED("plan", job, "--set", "zo.estimator=central", "--estimator", "boundary",
+                   "--directions", "per-sample", "--exit-base", "own");
+    assert_string_equal(string(plan, "estimator"), "boundary");
+    assert_string_equal(string(plan, "directions"), "per-sample");
+    assert_string_equal(string(plan, "exit_base"), "own");
 }
 
 /* Traces */
@@ -703,6 +779,8 @@ int main(void)
         cmocka_unit_test(test_strategies),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_probes_auto),
+        cmocka_unit_test(test_estimators),
+        cmocka_unit_test(test_estimators_of_job),
         cmocka_unit_test(test_trace),
         cmocka_unit_test(test_job),
         cmocka_unit_test(test_table),

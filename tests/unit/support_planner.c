@@ -72,6 +72,17 @@ void support_slow_backward(struct hop_cost_table *cost, double times)
     }
 }
 
+void support_estimator_costs(struct hop_cost_table *cost)
+{
+    for (int32_t d = 0; d < cost->device_count; d++) {
+        struct hop_cost_device *const device = &cost->devices[d];
+        for (int32_t b = 0; b < cost->blocks; b++)
+            device->feedback[b] = 0.2 * device->forward[b] + 0.01 * device->state_bytes[b];
+        device->exit_forward = 0.6 * device->forward[0];
+        device->exit_bytes = 1 + floor(device->state_bytes[0] / 2);
+    }
+}
+
 static void random_times(struct hop_cost_table *cost, struct hop_cost_device *device,
                          const struct support_cluster *kind, uint64_t *state)
 {
@@ -212,13 +223,48 @@ static bool is_usable(const struct brute *brute, int32_t d)
     return device->bp ? device->backward != NULL : !brute->request->bp_only;
 }
 
-static double bytes_of(const struct hop_cost_table *cost, const struct hop_part *part, int32_t kept)
+static bool is_last_front(const struct hop_plan *plan, int32_t p)
 {
+    return plan->parts[p].gradient != HOP_GRADIENT_BACKPROP &&
+           (p + 1 == plan->part_count || plan->parts[p + 1].gradient == HOP_GRADIENT_BACKPROP);
+}
+
+static double bytes_of(const struct hop_cost_table *cost, const struct hop_plan *plan, int32_t p,
+                       int32_t kept, int32_t pending)
+{
+    const struct hop_part *const part = &plan->parts[p];
     const struct hop_cost_device *const device = &cost->devices[part->device];
     double bytes = device->fixed_bytes;
     for (int32_t b = part->lo; b < part->hi; b++)
         bytes += device->state_bytes[b] + kept * device->activation_bytes[b];
+    if (plan->exit_probes && is_last_front(plan, p))
+        bytes += device->exit_bytes;
+    if (pending)
+        bytes += pending * plan->probes * cost->boundary_bytes[part->hi - 1];
     return part->lo == 0 && part->hi == cost->blocks ? bytes - cost->tied_bytes : bytes;
+}
+
+/* Tangents and feedback: a BP-free part keeps as many micro-batches as fit, at least one, and the
+ * last one the tangents of as many as then fit, at least of one. */
+static bool keep_front(const struct brute *brute, struct hop_plan *plan, int32_t p)
+{
+    struct hop_part *const part = &plan->parts[p];
+    const double memory = brute->cost->devices[part->device].memory;
+    const bool trained = part->gradient == HOP_GRADIENT_ZEROTH_ORDER;
+    const bool tangents = trained && plan->estimator == HOP_BOUNDARY && plan->probes;
+    const bool keeps = tangents || (trained && plan->estimator == HOP_FEEDBACK);
+    const bool waits = tangents && is_last_front(plan, p);
+    part->in_flight = keeps ? plan->micro_batches : 0;
+    part->pending = waits;
+    while (part->in_flight > 1 &&
+           bytes_of(brute->cost, plan, p, part->in_flight, part->pending) > memory)
+        part->in_flight--;
+    if (bytes_of(brute->cost, plan, p, part->in_flight, part->pending) > memory)
+        return false;
+    while (waits && part->pending < plan->micro_batches &&
+           bytes_of(brute->cost, plan, p, part->in_flight, part->pending + 1) <= memory)
+        part->pending++;
+    return true;
 }
 
 /* Keeps min(M, G - i) micro-batches on the i-th of G for the formula; for the simulation the most
@@ -229,14 +275,19 @@ static bool keep(const struct brute *brute, struct hop_plan *plan)
         struct hop_part *const part = &plan->parts[p];
         const double memory = brute->cost->devices[part->device].memory;
         const int32_t behind = plan->part_count - p;
-        const bool bp = part->gradient == HOP_GRADIENT_BACKPROP;
-        int32_t kept = bp ? (brute->formula ? behind : 2 * behind - 1) : 0;
+        if (part->gradient != HOP_GRADIENT_BACKPROP) {
+            if (!keep_front(brute, plan, p))
+                return false;
+            continue;
+        }
+        int32_t kept = brute->formula ? behind : 2 * behind - 1;
         kept = kept > plan->micro_batches ? plan->micro_batches : kept;
-        while (!brute->formula && kept > 1 && bytes_of(brute->cost, part, kept) > memory)
+        while (!brute->formula && kept > 1 && bytes_of(brute->cost, plan, p, kept, 0) > memory)
             kept--;
-        if (bytes_of(brute->cost, part, kept) > memory)
+        if (bytes_of(brute->cost, plan, p, kept, 0) > memory)
             return false;
         part->in_flight = kept;
+        part->pending = 0;
     }
     return true;
 }
@@ -245,7 +296,9 @@ static double head_seconds(const struct brute *brute, const struct hop_plan *pla
 {
     double sum = 0, slowest = 0, first = 0;
     bool any = false;
-    const int32_t each = brute->request->probe_batch;
+    const int32_t passes = plan->estimator == HOP_CENTRAL ? 2 : 1;
+    const int32_t each = brute->request->probe_batch * passes;
+    const int32_t probed = plan->estimator == HOP_BOUNDARY ? 0 : plan->probes * passes;
     for (int32_t p = 0; p < plan->part_count; p++) {
         const struct hop_part *const part = &plan->parts[p];
         const struct hop_cost_device *const device = &brute->cost->devices[part->device];
@@ -253,7 +306,7 @@ static double head_seconds(const struct brute *brute, const struct hop_plan *pla
         for (int32_t b = part->lo; b < part->hi; b++) {
             forward += device->forward[b];
             backward += device->bp ? device->backward[b] : 0;
-            for (int32_t q = 0; q < plan->probes; q++)
+            for (int32_t q = 0; q < probed; q++)
                 probes += (each ? q % each : q) ? device->probe[b] : device->forward[b];
         }
         sum += forward + backward;
@@ -279,11 +332,19 @@ static double greedy_seconds(const struct hop_plan *plan, const struct hop_cost_
     return seconds;
 }
 
+static void set_probes(const struct brute *brute, struct hop_plan *plan)
+{
+    const bool trained = plan->parts[0].gradient == HOP_GRADIENT_ZEROTH_ORDER;
+    const int32_t exit_probes = brute->request->exit_probes;
+    plan->probes = trained && plan->estimator != HOP_FEEDBACK ? brute->probes : 0;
+    plan->exit_probes = trained && exit_probes > 0 ? exit_probes : 0;
+}
+
 static void judge(struct brute *brute)
 {
     struct hop_plan *const plan = &brute->plan;
     const bool front = plan->parts[0].gradient != HOP_GRADIENT_BACKPROP;
-    plan->probes = front && brute->front == HOP_GRADIENT_ZEROTH_ORDER ? brute->probes : 0;
+    set_probes(brute, plan);
     if (plan->parts[plan->part_count - 1].gradient != HOP_GRADIENT_BACKPROP ||
         (brute->needs_front && !front) || !keep(brute, plan))
         return;
@@ -340,7 +401,10 @@ static struct brute begin(const struct hop_plan_request *request, int32_t probes
                                    .blocks = request->cost->blocks,
                                    .devices = request->cost->device_count,
                                    .micro_batches = request->micro_batches,
-                                   .probe_batch = request->probe_batch}};
+                                   .probe_batch = request->probe_batch,
+                                   .estimator = request->estimator,
+                                   .directions = request->directions,
+                                   .exit_base = request->exit_base}};
     for (int32_t d = 0; d < request->cost->device_count; d++)
         brute.best.usable += is_usable(&brute, d);
     brute.plan.parts = calloc((size_t)request->cost->device_count, sizeof *brute.plan.parts);
@@ -412,11 +476,10 @@ bool support_random_line(const struct hop_plan_request *request, int32_t probes,
     bool found = false;
     for (int i = 0; i < TRIES && !found; i++) {
         random_line(&brute, state);
+        set_probes(&brute, &brute.plan);
         found = keep(&brute, &brute.plan);
     }
     free(brute.used);
-    const bool front = brute.plan.parts[0].gradient != HOP_GRADIENT_BACKPROP;
-    brute.plan.probes = front ? probes : 0;
     if (found)
         *out = brute.plan;
     else

@@ -23,6 +23,9 @@ struct hop_cost_table support_plain_cluster(int32_t blocks, int32_t devices, con
                                             const double *backward);
 /* Gives BP-free devices backward figures: so many times the forward ones. */
 void support_slow_backward(struct hop_cost_table *cost, double times);
+/* Gives every device costs of feedback and of an output layer, without a random number: those of
+ * copies are equal. */
+void support_estimator_costs(struct hop_cost_table *cost);
 
 /* Least seconds over all lines with every device, and over those that leave some out; INFINITY:
  * none fits. */
@@ -31,8 +34,9 @@ struct support_best {
     int64_t lines;  /* that fit */
     int32_t usable; /* devices that may take part */
 };
-/* By T_head (formula) or by hop_simulate() of hop_schedule_greedy()'s schedule. front: how BP-free
- * stages train. needs_front: only lines with BP-free stages. */
+/* With the request's estimator and exit probes. By T_head (formula) or by hop_simulate() of
+ * hop_schedule_greedy()'s schedule. front: how BP-free stages train. needs_front: only lines with
+ * BP-free stages. */
 struct support_best support_brute_force(const struct hop_plan_request *request, int32_t probes,
                                         enum hop_gradient front, bool formula, bool needs_front);
 

@@ -19,6 +19,7 @@ static const char *const example =
     " \"devices\": [\n"
     "  {\"name\": \"npu0\", \"bp\": false, \"forward\": [0.010, 0.020],\n"
     "   \"backward\": [0.170, 0.180], \"memory\": 9.5e9,\n"
+    "   \"feedback\": [0.001, 0.0015], \"exit_forward\": 0.008, \"exit_bytes\": 7.9e8,\n"
     "   \"state_bytes\": [2.0e8, 2.5e8], \"activation_bytes\": [6.4e7, 6.5e7],\n"
     "   \"fixed_bytes\": 100, \"power\": {\"idle\": 8, \"busy\": 18}},\n"
     "  {\"name\": \"gpu0\", \"bp\": true, \"forward\": [0.004, 0.005], \"backward\": [0.004, "
@@ -61,6 +62,8 @@ static void test_example(void **state)
     assert_true(npu->backward[1] == 0.180 && npu->memory == 9.5e9 && npu->fixed_bytes == 100);
     assert_true(npu->state_bytes[1] == 2.5e8 && npu->activation_bytes[0] == 6.4e7);
     assert_true(npu->idle_watts == 8 && npu->busy_watts == 18);
+    assert_true(npu->feedback[1] == 0.0015 && npu->exit_forward == 0.008);
+    assert_true(npu->exit_bytes == 7.9e8 && gpu->exit_bytes == 0 && gpu->feedback[0] == 0);
     assert_true(c.half_duplex && c.shared_nic);
     hop_cost_free(&c);
 }
@@ -97,8 +100,9 @@ static void test_defaults(void **state)
     assert_memory_equal(a->probe, a->forward, 3 * sizeof(double));
     assert_true(isinf(a->memory) && isnan(a->idle_watts) && isnan(a->busy_watts));
     for (int b = 0; b < 3; b++)
-        assert_true(a->step[b] == 0 && a->state_bytes[b] == 0 && a->activation_bytes[b] == 0 &&
-                    c.gradient_bytes[b] == 0);
+        assert_true(a->step[b] == 0 && a->feedback[b] == 0 && a->state_bytes[b] == 0 &&
+                    a->activation_bytes[b] == 0 && c.gradient_bytes[b] == 0);
+    assert_true(a->exit_forward == 0 && a->exit_bytes == 0);
     assert_true(a->fixed_bytes == 0 && c.tied_bytes == 0 && !c.half_duplex && !c.shared_nic);
     assert_true(c.boundary_bytes[0] == 0 && c.boundary_bytes[1] == 0);
     assert_true(hop_cost_link(&c, 0, 1, 1e12) == 0);
@@ -117,6 +121,7 @@ static void test_sums(void **state)
     ASSERT_NEAR(hop_cost_probe(&c, 1, 0, 2, 3), 0.009 + 2 * 0.0065, 1e-15);
     ASSERT_NEAR(hop_cost_probe(&c, 0, 1, 2, 4), 4 * 0.020, 1e-15);
     ASSERT_NEAR(hop_cost_step(&c, 1, 1, 2), 2e-5, 1e-18);
+    ASSERT_NEAR(hop_cost_feedback(&c, 0, 0, 2), 0.0025, 1e-15);
     ASSERT_NEAR(hop_cost_memory(&c, 0, 0, 2, 0), 100 + 4.5e8, 0);
     ASSERT_NEAR(hop_cost_memory(&c, 0, 1, 2, 3), 100 + 2.5e8 + 3 * 6.5e7, 0);
     c.tied_bytes = 1e8;

@@ -184,11 +184,13 @@ static void test_accounting(void **state)
     }
 }
 
-/* What the runtime allocates for a part, its two moments and its message buffers included. */
-static double allocated(const struct hop_workload *w, bool bp, bool probes, int32_t lo, int32_t hi,
-                        int32_t in_flight)
+/* What the runtime allocates for a part, its two moments and its message buffers included. probes:
+ * passes at once, or 0. */
+static double allocated(const struct hop_workload *w, bool bp, int32_t probes, int32_t lo,
+                        int32_t hi, int32_t in_flight)
 {
-    const struct hop_stage_config config = {
+    const bool keeps = bp || w->front == HOP_FRONT_TANGENTS || w->front == HOP_FRONT_FEEDBACK;
+    struct hop_stage_config config = {
         .model = w->model,
         .lora = w->lora,
         .dtype = w->dtype,
@@ -199,16 +201,20 @@ static double allocated(const struct hop_workload *w, bool bp, bool probes, int3
         .gradient = bp ? HOP_GRADIENT_BACKPROP : HOP_GRADIENT_ZEROTH_ORDER,
         .limits = w->limits,
         .slots = in_flight,
-        .probes = probes ? w->probe_batch : 0,
+        .probes = probes,
+        .per_sample = !bp && w->per_sample,
+        .tangents = !bp && w->front == HOP_FRONT_TANGENTS,
     };
+    if (!bp)
+        config.lora.core_hi = w->model.blocks;
+    if (config.lora.core_hi == 0)
+        config.lora.core = 0;
     const struct hop_stage_bytes b = hop_stage_bytes(&config);
-    const size_t parameters =
-        (size_t)(hi - lo) * (size_t)hop_lora_block_parameters(&w->model, &w->lora);
+    const size_t parameters = (size_t)hop_lora_parameters(&w->model, &config.lora, lo, hi);
     const size_t tensor =
         (size_t)w->limits.tokens * (size_t)w->model.hidden * hop_dtype_size(w->dtype);
     const size_t neighbours = (size_t)!config.embed + (size_t)!config.head;
-    const size_t ring = (bp ? 2 : 1) * hop_align(tensor) +
-                        (probes ? hop_align((size_t)w->probe_batch * tensor) : 0);
+    const size_t ring = (keeps ? 2 : 1) * hop_align(tensor) + hop_align((size_t)probes * tensor);
     return (double)(b.weights + b.parameters + (size_t)in_flight * b.kept + b.scratch +
                     2 * hop_align(parameters * sizeof(float)) +
                     neighbours * (size_t)w->window * ring);
@@ -252,12 +258,14 @@ static double padding(const struct hop_cost_table *c)
 }
 
 static void assert_memory(const struct hop_workload *w, const struct hop_cost_table *c, int32_t d,
-                          bool probes)
+                          bool probed)
 {
     const bool bp = c->devices[d].bp;
+    const bool keeps = bp || w->front == HOP_FRONT_TANGENTS || w->front == HOP_FRONT_FEEDBACK;
+    const int32_t probes = probed ? w->probe_batch * (w->passes > 1 ? w->passes : 1) : 0;
     for (int32_t lo = 0; lo < c->blocks; lo++)
         for (int32_t hi = lo + 1; hi <= c->blocks; hi++)
-            for (int32_t kept = bp ? 1 : 0; kept <= (bp ? 4 : 0); kept++)
+            for (int32_t kept = keeps ? 1 : 0; kept <= (keeps ? 4 : 0); kept++)
                 ASSERT_NEAR(hop_cost_memory(c, d, lo, hi, kept),
                             allocated(w, bp, probes, lo, hi, kept), padding(c));
 }
@@ -277,6 +285,82 @@ static void test_memory_of_every_part(void **state)
         assert_memory(&w, &c, 0, false);
         hop_cost_free(&c);
     }
+}
+
+/* What each way to a gradient keeps and runs on BP-free devices, and leaves to BP-capable ones. */
+static void test_memory_of_front_work(void **state)
+{
+    (void)state;
+    for (uint32_t variant = 0; variant < 16; variant++)
+        for (int front = 0; front <= HOP_FRONT_NOTHING; front++)
+            for (uint32_t more = 0; more < 16; more++) {
+                struct hop_workload w = small(variant);
+                w.front = (enum hop_front_work)front;
+                w.passes = more & 1 ? 2 : 1;
+                w.per_sample = more & 2;
+                w.lora.core = more & 4 ? 2 : 0;
+                w.lora.core_hi = (more & 12) == 12 ? w.model.blocks : 0;
+                struct hop_device both[] = {device("npu0", false), device("gpu0", true)};
+                struct hop_cost_table c = price(&w, both, 2);
+                assert_memory(&w, &c, 0, w.front < HOP_FRONT_FEEDBACK);
+                assert_memory(&w, &c, 1, w.front == HOP_FRONT_PROBES);
+                hop_cost_free(&c);
+            }
+}
+
+static void test_exit(void **state)
+{
+    (void)state;
+    for (uint32_t variant = 0; variant < 16; variant++) {
+        const struct hop_workload w = small(variant);
+        struct hop_device npu = device("npu0", false);
+        struct hop_cost_table c = price_one(&w, npu);
+        struct hop_stage_config config = {.model = w.model,
+                                          .lora = w.lora,
+                                          .dtype = w.dtype,
+                                          .lo = 1,
+                                          .hi = 3,
+                                          .gradient = HOP_GRADIENT_ZEROTH_ORDER,
+                                          .limits = w.limits,
+                                          .probes = w.probe_batch};
+        const struct hop_stage_bytes without = hop_stage_bytes(&config);
+        config.exit = true;
+        const struct hop_stage_bytes with = hop_stage_bytes(&config);
+        ASSERT_NEAR(
+            c.devices[0].exit_bytes,
+            (double)(with.weights + with.scratch) - (double)(without.weights + without.scratch), 0);
+        assert_true(c.devices[0].exit_bytes >=
+                    (double)hop_model_embed_parameters(&w.model) * (double)hop_dtype_size(w.dtype));
+        ASSERT_NEAR(c.devices[0].exit_forward, hop_head_operations(&w) / 5e12, 1e-15);
+        npu.memory_bandwidth = 1e6;
+        hop_cost_free(&c);
+        c = price_one(&w, npu);
+        ASSERT_NEAR(c.devices[0].exit_forward, c.devices[0].forward[4] - c.devices[0].forward[3],
+                    1e-9);
+        hop_cost_free(&c);
+    }
+}
+
+static void test_feedback(void **state)
+{
+    (void)state;
+    struct hop_workload w = one_sample(model_3b(), 384);
+    struct hop_device npu = device("npu0", false);
+    struct hop_cost_table c = price_one(&w, npu);
+    assert_true(hop_feedback_operations(&w) == 0 && c.devices[0].feedback[3] == 0);
+    hop_cost_free(&c);
+    w.lora = on_all(8);
+    const double plain = 2.0 * 384 * 8 * (2 * 3072 + 3072 + 2 * 3072 + 8192);
+    ASSERT_NEAR(hop_feedback_operations(&w), plain, 1);
+    c = price_one(&w, npu);
+    ASSERT_NEAR(hop_cost_feedback(&c, 0, 2, 5), 3 * plain / 5e12, 1e-12);
+    hop_cost_free(&c);
+    npu.memory_bandwidth = 1e9;
+    c = price_one(&w, npu);
+    ASSERT_NEAR(c.devices[0].feedback[0], 2.0 * 384 * (3072 + 3072 + 4 * 8192 + 3072) / 1e9, 1e-9);
+    hop_cost_free(&c);
+    w.lora.core = 4;
+    ASSERT_NEAR(hop_feedback_operations(&w), 2.0 * 384 * 4 * (3072 + 3072), 1);
 }
 
 static void test_memory_of_large_models(void **state)
@@ -307,7 +391,7 @@ static void test_buffers_above_model(void **state)
             for (int32_t hi = lo + 1; hi <= c.blocks; hi++)
                 for (int32_t d = 0; d < 2; d++)
                     assert_true(hop_cost_memory(&c, d, lo, hi, d) + padding(&c) >=
-                                allocated(&w, d, true, lo, hi, d));
+                                allocated(&w, d, w.probe_batch, lo, hi, d));
         json_t *const object = hop_cost_json(&c);
         ASSERT_OK(hop_cost_parse(object, "generated", &back, &err));
         json_decref(object);
@@ -537,6 +621,9 @@ int main(void)
         cmocka_unit_test(test_lora_operations),
         cmocka_unit_test(test_accounting),
         cmocka_unit_test(test_memory_of_every_part),
+        cmocka_unit_test(test_memory_of_front_work),
+        cmocka_unit_test(test_exit),
+        cmocka_unit_test(test_feedback),
         cmocka_unit_test(test_memory_of_large_models),
         cmocka_unit_test(test_buffers_above_model),
         cmocka_unit_test(test_seconds),

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/estimator.h"
 #include "schedule/price.h"
 #include "strategy/closed_forms.h"
 #include "strategy/line_bound.h"
@@ -55,7 +56,8 @@ static void assert_sound(const struct hop_plan *plan, const struct hop_cost_tabl
         const struct hop_part *const part = &plan->parts[p];
         assert_true(part->memory_bytes <= part->memory_limit);
         assert_true(part->memory_limit == cost->devices[part->device].memory);
-        assert_true(part->memory_bytes == hop_price_part_memory(cost, part, part->in_flight));
+        assert_true(part->memory_bytes ==
+                    hop_price_memory(cost, plan, p, part->in_flight, part->pending));
     }
 }
 
@@ -97,8 +99,8 @@ static void compare(const char *name, enum hop_gradient front,
     hop_plan_free(&plan);
 }
 
-static void compare_many(const char *name, enum hop_gradient front, enum hop_objective objective,
-                         int count, uint64_t state)
+static void compare_many(const char *name, enum hop_gradient front,
+                         const struct hop_plan_request *estimator, int count, uint64_t state)
 {
     int32_t infeasible = 0, left_out = 0;
     for (int n = 0; n < count; n++) {
@@ -109,14 +111,14 @@ static void compare_many(const char *name, enum hop_gradient front, enum hop_obj
                                              .tight = n % 3 == 0,
                                              .equal_blocks = n % 5 == 0};
         struct hop_cost_table cost = support_cluster(&kind, &state);
-        const struct hop_plan_request request = {
-            .cost = &cost,
-            .micro_batches = support_between(&state, 1, 5),
-            .probes = support_between(&state, 1, 4),
-            .probe_batch = support_between(&state, 0, 2),
-            .devices = (enum hop_device_use)support_between(&state, 0, 2),
-            .bp_only = support_between(&state, 0, 9) == 0,
-            .objective = objective};
+        struct hop_plan_request request = *estimator;
+        support_estimator_costs(&cost);
+        request.cost = &cost;
+        request.micro_batches = support_between(&state, 1, 5);
+        request.probes = support_between(&state, 1, 4);
+        request.probe_batch = support_between(&state, 0, 2);
+        request.devices = (enum hop_device_use)support_between(&state, 0, 2);
+        request.bp_only = support_between(&state, 0, 9) == 0;
         compare(name, front, &request, &infeasible, &left_out);
         hop_cost_free(&cost);
     }
@@ -128,20 +130,46 @@ static void compare_many(const char *name, enum hop_gradient front, enum hop_obj
 static void formula_plans_are_the_best(void **state)
 {
     (void)state;
-    compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, HOP_OBJECTIVE_FORMULA, 1500, 11);
+    const struct hop_plan_request formula = {.objective = HOP_OBJECTIVE_FORMULA};
+    compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, &formula, 1500, 11);
 }
 
 static void simulated_plans_are_the_best(void **state)
 {
     (void)state;
-    compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, HOP_OBJECTIVE_SIMULATED, 700, 12);
+    const struct hop_plan_request difference = {0};
+    compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, &difference, 700, 12);
+}
+
+static void plans_of_estimators_are_the_best(void **state)
+{
+    (void)state;
+    const struct hop_plan_request requests[] = {
+        {.estimator = HOP_CENTRAL},
+        {.estimator = HOP_BOUNDARY},
+        {.estimator = HOP_BOUNDARY, .directions = HOP_PER_SAMPLE},
+        {.estimator = HOP_FEEDBACK},
+        {.exit_probes = 1},
+        {.exit_probes = 3, .exit_base = HOP_EXIT_FULL_MODEL},
+        {.estimator = HOP_CENTRAL, .exit_probes = 2},
+    };
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        struct hop_plan_request request = requests[i];
+        compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, &request, 300, 61 + i);
+        request.objective = HOP_OBJECTIVE_FORMULA;
+        compare_many("hybridop", HOP_GRADIENT_ZEROTH_ORDER, &request, 300, 71 + i);
+    }
 }
 
 static void frozen_plans_are_the_best(void **state)
 {
     (void)state;
-    compare_many("frozen", HOP_GRADIENT_NONE, HOP_OBJECTIVE_SIMULATED, 250, 13);
-    compare_many("frozen", HOP_GRADIENT_NONE, HOP_OBJECTIVE_FORMULA, 250, 14);
+    const struct hop_plan_request simulated = {.estimator = HOP_BOUNDARY};
+    const struct hop_plan_request formula = {.objective = HOP_OBJECTIVE_FORMULA};
+    const struct hop_plan_request untrained = {.untrained = true, .exit_probes = 2};
+    compare_many("frozen", HOP_GRADIENT_NONE, &simulated, 250, 13);
+    compare_many("frozen", HOP_GRADIENT_NONE, &formula, 250, 14);
+    compare_many("hybridop", HOP_GRADIENT_NONE, &untrained, 250, 15);
 }
 
 /* 2 BP-free devices with forward 2, or 3 where they must run backward too, and 2 BP-capable ones
@@ -264,11 +292,9 @@ static void assert_equal_plans(const struct hop_plan *a, const struct hop_plan *
 }
 
 /* Too large for brute force: no random plan is better, or faster than what was proved. */
-static void large_plans_beat_random_ones(void **state)
+static void beat_random_lines(const struct hop_plan_request *estimator, uint64_t random)
 {
     enum { CLUSTERS = 12, LINES = 300 };
-    (void)state;
-    uint64_t random = 21;
     int planned = 0;
     for (int n = 0; n < CLUSTERS; n++) {
         const struct support_cluster kind = {.blocks = 32,
@@ -277,11 +303,13 @@ static void large_plans_beat_random_ones(void **state)
                                              .tight = n % 3 == 0,
                                              .equal_blocks = n % 4 < 2};
         struct hop_cost_table cost = support_cluster(&kind, &random);
-        const struct hop_plan_request request = {.cost = &cost,
-                                                 .micro_batches = 8,
-                                                 .probes = support_between(&random, 1, 6),
-                                                 .probe_batch = support_between(&random, 0, 2),
-                                                 .devices = HOP_DEVICES_ALL};
+        struct hop_plan_request request = *estimator;
+        support_estimator_costs(&cost);
+        request.cost = &cost;
+        request.micro_batches = 8;
+        request.probes = support_between(&random, 1, 6);
+        request.probe_batch = support_between(&random, 0, 2);
+        request.devices = HOP_DEVICES_ALL;
         struct hop_plan plan, again, line;
         struct hop_error err = {0};
         if (plan_by("hybridop", &request, &plan, &err) != HOP_OK) {
@@ -310,6 +338,19 @@ static void large_plans_beat_random_ones(void **state)
     assert_true(planned >= CLUSTERS / 2);
 }
 
+static const struct hop_plan_request estimators[] = {
+    {.estimator = HOP_DIFFERENCE}, {.estimator = HOP_CENTRAL}, {.estimator = HOP_BOUNDARY},
+    {.estimator = HOP_FEEDBACK},   {.exit_probes = 2},
+};
+enum { ESTIMATORS = sizeof estimators / sizeof *estimators };
+
+static void large_plans_beat_random_ones(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < ESTIMATORS; i++)
+        beat_random_lines(&estimators[i], 21 + i);
+}
+
 static int32_t type_of(const struct hop_pipeline *pipeline, int32_t device)
 {
     for (int32_t t = 0; t < pipeline->type_count; t++)
@@ -336,11 +377,9 @@ static double assert_bounded(const struct hop_line_bound *bound, const struct ho
     return known;
 }
 
-static void bounds_hold_at_every_stage(void **state)
+static void check_bounds(const struct hop_plan_request *estimator, uint64_t random)
 {
     enum { CLUSTERS = 300, LINES = 20 };
-    (void)state;
-    uint64_t random = 51;
     double quality = 0;
     int lines = 0;
     for (int n = 0; n < CLUSTERS; n++) {
@@ -350,10 +389,12 @@ static void bounds_hold_at_every_stage(void **state)
                                              .tight = n % 3 == 0,
                                              .equal_blocks = n % 4 < 2};
         struct hop_cost_table cost = support_cluster(&kind, &random);
-        const struct hop_plan_request request = {.cost = &cost,
-                                                 .micro_batches = support_between(&random, 1, 12),
-                                                 .probes = support_between(&random, 1, 6),
-                                                 .probe_batch = support_between(&random, 0, 3)};
+        struct hop_plan_request request = *estimator;
+        support_estimator_costs(&cost);
+        request.cost = &cost;
+        request.micro_batches = support_between(&random, 1, 12);
+        request.probes = support_between(&random, 1, 6);
+        request.probe_batch = support_between(&random, 0, 3);
         struct hop_pipeline pipeline;
         struct hop_order order;
         struct hop_line_bound bound;
@@ -379,9 +420,17 @@ static void bounds_hold_at_every_stage(void **state)
         hop_pipeline_free(&pipeline);
         hop_cost_free(&cost);
     }
-    print_message("%d lines take %.3f of their bound's seconds on average\n", lines,
+    print_message("%s, %d exit probes: %d lines take %.3f of their bound's seconds on average\n",
+                  hop_estimator_names[estimator->estimator], estimator->exit_probes, lines,
                   lines / quality);
     assert_true(lines > CLUSTERS * LINES / 2);
+}
+
+static void bounds_hold_at_every_stage(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < ESTIMATORS; i++)
+        check_bounds(&estimators[i], 51 + i);
 }
 
 /* Too many different devices for all their orders: fastest first, and nothing is proved. */
@@ -447,13 +496,12 @@ static double best_of(const struct hop_plan_request *request, int32_t probes, bo
     return fmin(best.all, request->devices == HOP_DEVICES_ALL ? INFINITY : best.some);
 }
 
-/* The number is the largest that costs nothing: one more costs something, itself nothing unless it
- * is the 1 that is needed. */
-static void probes_fill_idle_time(void **state)
+/* The number is the largest that costs nothing beside the fewest there can be: one more costs
+ * something, itself nothing unless it is the 1 that is needed. */
+static void fill_idle_time(enum hop_estimator estimator, uint64_t random)
 {
     enum { CLUSTERS = 200 };
-    (void)state;
-    uint64_t random = 31;
+    const int32_t fewest = estimator == HOP_BOUNDARY;
     int more = 0, none = 0;
     for (int n = 0; n < CLUSTERS; n++) {
         struct hop_cost_table cost = idle_front(&random);
@@ -461,6 +509,7 @@ static void probes_fill_idle_time(void **state)
                                                  .micro_batches = support_between(&random, 1, 2),
                                                  .probes = HOP_PROBES_AUTO,
                                                  .probe_batch = support_between(&random, 0, 2),
+                                                 .estimator = estimator,
                                                  .devices =
                                                      n % 2 ? HOP_DEVICES_ALL : HOP_DEVICES_AUTO};
         struct hop_plan plan;
@@ -470,7 +519,7 @@ static void probes_fill_idle_time(void **state)
             hop_cost_free(&cost);
             continue;
         }
-        const double without = best_of(&request, 0, false) * (1 + tie);
+        const double without = best_of(&request, fewest, false) * (1 + tie);
         assert_close(plan.simulated_seconds, best_of(&request, plan.probes, false), "best");
         if (plan.probes == 0) {
             assert_false(hop_plan_has_zeroth_order(&plan));
@@ -485,9 +534,136 @@ static void probes_fill_idle_time(void **state)
         hop_plan_free(&plan);
         hop_cost_free(&cost);
     }
-    print_message("%d clusters: more than one probe is free on %d, no BP-free device helps on %d\n",
-                  CLUSTERS, more, none);
+    print_message("%s, %d clusters: more than one probe is free on %d, no BP-free device helps on "
+                  "%d\n",
+                  hop_estimator_names[estimator], CLUSTERS, more, none);
     assert_true(more >= CLUSTERS / 10);
+}
+
+static void probes_fill_idle_time(void **state)
+{
+    (void)state;
+    fill_idle_time(HOP_DIFFERENCE, 31);
+    fill_idle_time(HOP_CENTRAL, 32);
+    fill_idle_time(HOP_BOUNDARY, 33);
+}
+
+/* Seconds of the same line with so many exit probes; INFINITY: it does not fit. */
+static double with_exit_probes(const struct hop_plan *plan, const struct hop_cost_table *cost,
+                               int32_t exit_probes)
+{
+    struct hop_part parts[16];
+    struct hop_plan other = *plan;
+    struct hop_error err = {0};
+    assert_true(plan->part_count <= 16);
+    memcpy(parts, plan->parts, (size_t)plan->part_count * sizeof *parts);
+    other.parts = parts;
+    other.exit_probes = exit_probes;
+    if (hop_plan_price(&other, cost, 1, &err) != HOP_OK)
+        return INFINITY;
+    return support_simulated(&other, cost);
+}
+
+/* Found behind the plan, which stays what it is without them. */
+static void exit_probes_fill_idle_time(void **state)
+{
+    enum { CLUSTERS = 200 };
+    (void)state;
+    uint64_t random = 35;
+    int some = 0;
+    for (int n = 0; n < CLUSTERS; n++) {
+        struct hop_cost_table cost = idle_front(&random);
+        support_estimator_costs(&cost);
+        struct hop_plan_request request = {.cost = &cost,
+                                           .micro_batches = support_between(&random, 1, 3),
+                                           .probes = support_between(&random, 1, 2),
+                                           .probe_batch = support_between(&random, 0, 2),
+                                           .estimator = n % 3 ? HOP_DIFFERENCE : HOP_CENTRAL,
+                                           .exit_base = n % 2 ? HOP_EXIT_OWN : HOP_EXIT_FULL_MODEL,
+                                           .devices = HOP_DEVICES_AUTO};
+        struct hop_plan without, plan;
+        struct hop_error err = {0};
+        if (plan_by("hybridop", &request, &without, &err) != HOP_OK) {
+            hop_cost_free(&cost);
+            continue;
+        }
+        assert_int_equal(without.exit_probes, 0);
+        request.exit_probes = HOP_PROBES_AUTO;
+        plan = must_plan("hybridop", &request);
+        assert_sound(&plan, &cost);
+        assert_int_equal(plan.part_count, without.part_count);
+        assert_true(plan.simulated_seconds <= without.simulated_seconds * (1 + tie));
+        if (hop_plan_has_zeroth_order(&plan) && plan.exit_probes < 1024)
+            assert_true(with_exit_probes(&plan, &cost, plan.exit_probes + 1) >
+                        without.simulated_seconds * (1 + tie));
+        some += plan.exit_probes > 0;
+        hop_plan_free(&plan);
+        hop_plan_free(&without);
+        hop_cost_free(&cost);
+    }
+    print_message("%d clusters, exit probes are free on %d\n", CLUSTERS, some);
+    assert_true(some >= CLUSTERS / 20);
+}
+
+/* What `single` and plan.blocks make of the estimators. */
+static void other_planners_follow_the_estimator(void **state)
+{
+    static const int32_t blocks[] = {2, 1, 1, 2};
+    (void)state;
+    const double forward[] = {2, 2, 1, 1}, backward[] = {0, 0, 2, 2};
+    struct hop_cost_table cost = support_plain_cluster(6, 4, forward, backward);
+    support_estimator_costs(&cost);
+    struct hop_plan_request request = {
+        .cost = &cost, .micro_batches = 4, .probes = 2, .zo_hi = 3, .fixed_blocks = blocks};
+    for (int i = 0; i < 2; i++) {
+        const char *const name = i ? "single" : "hybridop";
+        for (int estimator = 0; estimator < HOP_ESTIMATORS; estimator++) {
+            request.estimator = (enum hop_estimator)estimator;
+            request.exit_probes = hop_estimator_has_exit(request.estimator) ? 2 : HOP_PROBES_AUTO;
+            struct hop_plan plan = must_plan(name, &request);
+            assert_sound(&plan, &cost);
+            assert_int_equal(plan.estimator, estimator);
+            assert_int_equal(plan.probes, estimator == HOP_FEEDBACK ? 0 : 2);
+            assert_int_equal(plan.exit_probes, estimator > HOP_CENTRAL ? 0 : 2);
+            assert_int_equal(plan.parts[0].gradient, HOP_GRADIENT_ZEROTH_ORDER);
+            assert_int_equal(plan.parts[0].in_flight, estimator > HOP_CENTRAL ? 4 : 0);
+            hop_plan_free(&plan);
+        }
+        request.untrained = true;
+        struct hop_plan plan = must_plan(name, &request);
+        assert_int_equal(plan.parts[0].gradient, HOP_GRADIENT_NONE);
+        assert_int_equal(plan.probes + plan.exit_probes, 0);
+        hop_plan_free(&plan);
+        request.untrained = false;
+    }
+    hop_cost_free(&cost);
+}
+
+static void refusals_of_exit_probes_name_them(void **state)
+{
+    (void)state;
+    const double forward[] = {1, 1}, backward[] = {0, 2};
+    struct hop_cost_table cost = support_plain_cluster(4, 2, forward, backward);
+    struct hop_plan_request request = {.cost = &cost,
+                                       .micro_batches = 2,
+                                       .probes = 1,
+                                       .exit_probes = 1,
+                                       .devices = HOP_DEVICES_ALL};
+    struct hop_plan plan;
+    struct hop_error err = {0};
+    cost.devices[0].memory = 10;
+    cost.devices[0].exit_bytes = 11;
+    assert_int_equal(plan_by("hybridop", &request, &plan, &err), HOP_INFEASIBLE);
+    assert_non_null(strstr(err.message, "11 bytes on d0"));
+    request.exit_probes = HOP_PROBES_AUTO;
+    plan = must_plan("hybridop", &request);
+    assert_int_equal(plan.exit_probes, 0);
+    hop_plan_free(&plan);
+    request.exit_probes = 1;
+    request.estimator = HOP_BOUNDARY;
+    assert_int_equal(plan_by("hybridop", &request, &plan, &err), HOP_INPUT);
+    assert_non_null(strstr(err.message, "boundary knows no early exit"));
+    hop_cost_free(&cost);
 }
 
 /* Beyond HOP_PROBES_MOST nobody asks: a BP-free device whose blocks cost nothing. */
@@ -602,8 +778,9 @@ static void predictions_agree_with_planners(void **state)
         assert_true(plan.simulated_seconds == simulated && simulation.makespan == simulated);
         assert_true(plan.formula_seconds == formula ||
                     (isnan(formula) && isnan(plan.formula_seconds)));
-        assert_true(plan.parts[0].memory_bytes ==
-                    hop_price_part_memory(&cost, &plan.parts[0], plan.parts[0].in_flight));
+        assert_true(plan.parts[0].memory_bytes == hop_price_memory(&cost, &plan, 0,
+                                                                   plan.parts[0].in_flight,
+                                                                   plan.parts[0].pending));
         hop_simulation_free(&simulation);
         plan.blocks++;
         assert_int_equal(hop_plan_predict(&plan, &cost, NULL, &simulation, &err), HOP_INPUT);
@@ -618,6 +795,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formula_plans_are_the_best),
         cmocka_unit_test(simulated_plans_are_the_best),
+        cmocka_unit_test(plans_of_estimators_are_the_best),
         cmocka_unit_test(frozen_plans_are_the_best),
         cmocka_unit_test(worked_example_is_reproduced),
         cmocka_unit_test(worked_example_of_gpipe),
@@ -628,6 +806,9 @@ int main(void)
         cmocka_unit_test(bounds_hold_at_every_stage),
         cmocka_unit_test(many_devices_stand_by_speed),
         cmocka_unit_test(probes_fill_idle_time),
+        cmocka_unit_test(exit_probes_fill_idle_time),
+        cmocka_unit_test(other_planners_follow_the_estimator),
+        cmocka_unit_test(refusals_of_exit_probes_name_them),
         cmocka_unit_test(probes_end_somewhere),
         cmocka_unit_test(gpipe_balances_average_costs),
         cmocka_unit_test(predictions_agree_with_planners),

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,7 @@ static void progress_line_reads_well(void **state)
                                      .loss = 1.2344,
                                      .learning_rate = 3e-3,
                                      .grad_norm = 0.91,
+                                     .zo_grad_norm = NAN,
                                      .samples_per_second = 210.2,
                                      .tokens_per_second = 4123,
                                      .utilization = 0.832,
@@ -83,6 +85,25 @@ static void progress_line_reads_well(void **state)
     hop_string_free(&text);
 }
 
+/* The halves have norms of their own. */
+static void progress_line_shows_both_norms(void **state)
+{
+    (void)state;
+    static const struct {
+        double exact, estimated;
+        const char *shown;
+    } cases[] = {{0.91, 12.3, "  |g| 0.91  |zo| 12.3  "}, {NAN, 12.3, "  |zo| 12.3  "}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hop_string text = {0};
+        struct hop_error err = {0};
+        const struct hop_progress_line line = {
+            .steps = 2, .grad_norm = cases[i].exact, .zo_grad_norm = cases[i].estimated};
+        assert_int_equal(hop_progress_format(&line, &text, &err), HOP_OK);
+        assert_non_null(strstr(hop_string_text(&text), cases[i].shown));
+        hop_string_free(&text);
+    }
+}
+
 /* What steps 1..steps of a run print on stderr. */
 static void show_run(bool terminal, int32_t width, int64_t steps, char *text, size_t size)
 {
@@ -92,7 +113,8 @@ static void show_run(bool terminal, int32_t width, int64_t steps, char *text, si
     fflush(stderr);
     dup2(fileno(file), STDERR_FILENO);
     for (int64_t step = 1; step <= steps; step++) {
-        const struct hop_progress_line line = {.step = step, .steps = steps, .loss = 2};
+        const struct hop_progress_line line = {
+            .step = step, .steps = steps, .loss = 2, .zo_grad_norm = NAN};
         hop_progress_show(&progress, &line);
     }
     hop_progress_break(&progress);
@@ -241,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_align),
         cmocka_unit_test(progress_line_reads_well),
+        cmocka_unit_test(progress_line_shows_both_norms),
         cmocka_unit_test(progress_is_plain_elsewhere),
         cmocka_unit_test(progress_redraws_on_a_terminal),
         cmocka_unit_test(trace_is_json_with_rows),

@@ -173,7 +173,35 @@ static void test_zo(void **state)
     const struct hop_zo_spread spread = hop_zo_spread(g, 3);
     assert_close(spread.mean, 2.0 / 3, 1e-12);
     assert_close(spread.std, sqrt((1.0 / 9 + 64.0 / 9 + 49.0 / 9) / 2), 1e-12);
+    assert_close(spread.error, spread.std / sqrt(3), 1e-15);
+    assert_close(spread.rms, sqrt((1 + 4 + 9) / 3.0), 1e-12);
     assert_close(hop_zo_spread(g, 1).std, 0, 0);
+    assert_close(hop_zo_spread(g, 1).error, 0, 0);
+    assert_close(hop_zo_central(2.01, 1.98, 0.01), 1.5, 1e-12);
+}
+
+/* Losses along a direction, each with its own rounding error. */
+struct curve {
+    double slope, sigma;
+    struct hop_random_key key;
+    size_t drawn;
+};
+
+static double loss_at(struct curve *curve, double e)
+{
+    float z[4];
+    hop_random_normal(&curve->key, 4 * curve->drawn++, 4, z);
+    return 2 + curve->slope * e + 2 * e * e / 2 + curve->sigma * (double)z[0];
+}
+
+static double derivative_at(struct curve *curve, int passes, double e)
+{
+    double g;
+    if (passes == 2)
+        return hop_zo_central(loss_at(curve, e), loss_at(curve, -e), e);
+    const double probe = loss_at(curve, e);
+    hop_zo_derivatives(2, &probe, 1, e, &g);
+    return g;
 }
 
 /* A known loss curve with known rounding: the floor finds the rounding and ignores slope and,
@@ -182,23 +210,48 @@ static void test_zo_floor(void **state)
 {
     (void)state;
     enum { N = 4000 };
-    static double base[N], first[N], repeated[N];
+    static double first[N], repeated[N];
     const double epsilon = 1e-2, sigma = 1e-5;
-    const struct hop_random_key key = {.seed = 4, .domain = HOP_RANDOM_SAMPLE};
-    for (int noisy = 0; noisy < 2; noisy++) {
-        for (size_t b = 0; b < N; b++) {
-            float z[4];
-            hop_random_normal(&key, 4 * b, 4, z);
-            const double slope = 3 * (double)z[0], curve = 2;
-            const double again = epsilon * (1 + HOP_ZO_TAU), s = noisy ? sigma : 0;
-            base[b] = 2 + s * (double)z[1];
-            first[b] = 2 + slope * epsilon + curve * epsilon * epsilon / 2 + s * (double)z[2];
-            repeated[b] = 2 + slope * again + curve * again * again / 2 + s * (double)z[3];
+    for (int passes = 1; passes <= 2; passes++)
+        for (int noisy = 0; noisy < 2; noisy++) {
+            struct curve curve = {.sigma = noisy ? sigma : 0,
+                                  .key = {.seed = 4, .domain = HOP_RANDOM_SAMPLE}};
+            for (size_t b = 0; b < N; b++) {
+                curve.slope = 3 * (double)(b % 7) - 9;
+                first[b] = derivative_at(&curve, passes, epsilon);
+                repeated[b] = derivative_at(&curve, passes, epsilon * (1 + hop_zo_tau(passes)));
+            }
+            const double floor = hop_zo_floor(first, repeated, N, passes);
+            const double expected = noisy ? sigma / (passes * epsilon) : 0;
+            assert_close(floor, expected, noisy ? 1e-4 : 2e-4);
         }
-        const double floor = hop_zo_floor(base, first, repeated, N, epsilon, HOP_ZO_TAU);
-        assert_close(floor, noisy ? sigma / epsilon : 0, noisy ? 1e-4 : 2e-4);
+    assert_close(hop_zo_floor(first, repeated, 0, 1), 0, 0);
+}
+
+/* Numbers of all lengths around those of a vector, against a plain sum of what they stand for. */
+static void test_zo_inner(void **state)
+{
+    (void)state;
+    enum { N = 37 };
+    float a[N], b[N];
+    uint16_t a16[N], b16[N];
+    const struct hop_random_key key = {.seed = 9, .domain = HOP_RANDOM_SAMPLE};
+    hop_random_normal(&key, 0, N, a);
+    hop_random_normal(&key, 64, N, b);
+    hop_convert(a16, HOP_BF16, a, HOP_F32, N);
+    hop_convert(b16, HOP_BF16, b, HOP_F32, N);
+    for (size_t n = 0; n <= N; n++) {
+        double exact = 0, rounded = 0;
+        for (size_t i = 0; i < n; i++) {
+            exact += (double)a[i] * (double)b[i];
+            rounded += (double)hop_bf16_to_f32(a16[i]) * (double)hop_bf16_to_f32(b16[i]);
+        }
+        assert_close(hop_zo_inner(a, b, n, HOP_F32), exact, 1e-13);
+        assert_close(hop_zo_inner(a16, b16, n, HOP_BF16), rounded, 1e-13);
     }
-    assert_close(hop_zo_floor(base, first, repeated, 0, epsilon, HOP_ZO_TAU), 0, 0);
+    /* A small difference of large terms, which float sums would lose. */
+    const float large[] = {1e8f, 1, -1e8f}, one[] = {1, 1, 1};
+    assert_close(hop_zo_inner(large, one, 3, HOP_F32), 1, 0);
 }
 
 struct run {
@@ -596,6 +649,7 @@ int main(void)
         cmocka_unit_test(test_schedules),
         cmocka_unit_test(test_zo),
         cmocka_unit_test(test_zo_floor),
+        cmocka_unit_test(test_zo_inner),
         cmocka_unit_test(test_checkpoint_round_trip),
         cmocka_unit_test(test_checkpoint_crash),
         cmocka_unit_test(test_trainer_state),
