@@ -395,7 +395,8 @@ static hop_status exit_table(const struct options *options, struct trial *trial,
            sqrt(exit.square),
            trial_dot(full->gradient, exit.gradient, trial->front.total) /
                sqrt(full->square * exit.square));
-    HOP_TRY_DONE(exit_cases(options, trial, &exits, err));
+    if (!has_cores(trial))
+        HOP_TRY_DONE(exit_cases(options, trial, &exits, err));
 done:
     trial_exact_free(&exit);
     return status;
@@ -450,14 +451,14 @@ static hop_status run_tables(const struct options *options, struct trial *trial,
         HOP_TRY_DONE(feedback_table(options, trial, &exact, err));
     if (wanted(options, "derivative") && !cores)
         HOP_TRY_DONE(derivative_table(options, trial, &exact, err));
-    if (wanted(options, "exit") && !cores)
+    if (wanted(options, "exit"))
         HOP_TRY_DONE(exit_table(options, trial, &exact, err));
 done:
     trial_exact_free(&exact);
     return status;
 }
 
-/* With plain adapters, then with cores. */
+/* With plain adapters, then with cores, for which the bias of exits is measured only. */
 static hop_status run(const struct options *options, struct hop_error *err)
 {
     for (int cores = 0; cores < (options->core > 0 ? 2 : 1); cores++) {
