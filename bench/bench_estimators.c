@@ -477,6 +477,8 @@ static hop_status run(const struct options *options, struct hop_error *err)
 static error_t parse_targets(const char *list, bool *targets)
 {
     memset(targets, 0, HOP_TARGETS * sizeof *targets);
+    if (!*list)
+        return EINVAL;
     while (*list) {
         const size_t length = strcspn(list, ",");
         enum hop_target target;
@@ -516,9 +518,8 @@ static error_t parse_dtype(struct options *options, const char *name)
     return EINVAL;
 }
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
+static error_t set_option(struct options *options, int key, char *argument)
 {
-    struct options *const options = state->input;
     switch (key) {
     case 'T':
         return parse_table(options, argument);
@@ -547,6 +548,14 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     default:
         return ARGP_ERR_UNKNOWN;
     }
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    const error_t status = set_option(state->input, key, argument);
+    if (status == EINVAL)
+        argp_error(state, "-%c takes no %s; --help lists what it takes", key, argument);
+    return status;
 }
 
 int main(int argc, char **argv)
