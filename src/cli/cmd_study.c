@@ -23,6 +23,7 @@ enum {
     KEY_SEEDS,
     KEY_TUNE_SET,
     KEY_METRIC,
+    KEY_TUNE_METRIC,
     KEY_CLOCK,
     KEY_TARGET,
     KEY_PARALLEL,
@@ -93,6 +94,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case KEY_METRIC:
         study->metric = value;
+        break;
+    case KEY_TUNE_METRIC:
+        study->tuning_metric = value;
         break;
     case KEY_CLOCK:
         parse_clock(state, value, options);
@@ -307,7 +311,9 @@ int hop_cmd_study(int argc, char **argv)
         {"tune-set", KEY_TUNE_SET, "KEY=VALUE", 0,
          "Set a key in tuning runs only, e.g. data.eval=valid.jsonl", 0},
         {"metric", KEY_METRIC, "NAME", 0,
-         "What tuning and the table look at: accuracy (default), macro_f1, f1, ..., or loss", 0},
+         "What the table looks at: accuracy (default), macro_f1, f1, ..., or loss", 0},
+        {"tune-metric", KEY_TUNE_METRIC, "NAME", 0,
+         "What tuning looks at, in the last evaluation (default: loss)", 0},
         {"clock", KEY_CLOCK, "NAME", 0,
          "Seconds of the charts: simulated, a step as planned for the job's cluster (default), or "
          "measured here",
@@ -327,7 +333,9 @@ int hop_cmd_study(int argc, char **argv)
                "Runs that are there already are not repeated: a study that was cut off goes on.",
     };
     struct options options = {
-        .study = {.metric = "accuracy", .parallel = 1}, .seeds = "1,2,3", .target = NAN};
+        .study = {.metric = "accuracy", .tuning_metric = "loss", .parallel = 1},
+        .seeds = "1,2,3",
+        .target = NAN};
     const int status = hop_command(&argp, argc, argv, &options, run);
     hop_study_free(&options.study);
     return status;

@@ -39,8 +39,9 @@ struct hop_study {
     size_t variant_count;
     int64_t *seeds; /* (seed_count); the first one is that of tuning runs */
     size_t seed_count;
-    int32_t parallel;   /* runs at once */
-    const char *metric; /* what tuning looks at: "loss" (smaller is better), "accuracy", ... */
+    int32_t parallel;          /* runs at once */
+    const char *metric;        /* of evaluations: "loss" (smaller is better), "accuracy", ... */
+    const char *tuning_metric; /* what tuning looks at */
 };
 
 void hop_study_free(struct hop_study *study);

@@ -317,13 +317,13 @@ static hop_status score(const struct hop_study *study, const char *folder, doubl
                         struct hop_error *err)
 {
     struct hop_study_curve curve;
-    const bool by_loss = strcmp(study->metric, "loss") == 0;
+    const bool by_loss = strcmp(study->tuning_metric, "loss") == 0;
     bool done;
     *out = -INFINITY;
     HOP_TRY(is_done(folder, &done, err));
     if (!done)
         return HOP_OK;
-    HOP_TRY(hop_study_curve_read(folder, study->metric, &curve, err));
+    HOP_TRY(hop_study_curve_read(folder, study->tuning_metric, &curve, err));
     if (curve.evaluations > 0) {
         const size_t last = curve.evaluations - 1;
         *out = by_loss ? -curve.eval_loss[last] : curve.eval_metric[last];
@@ -359,9 +359,9 @@ static hop_status choose(const struct hop_study *study, struct hop_study_variant
     }
     if (variant->tune_count > 0 && best == -INFINITY)
         return hop_fail(err, HOP_PEER, "%s: every tuning run failed or has no %s; see %s/tuning",
-                        variant->name, study->metric, study->directory);
+                        variant->name, study->tuning_metric, study->directory);
     for (size_t i = 0; i < variant->chosen.count; i++)
-        hop_note("%s: %s (%s %.4g)", variant->name, variant->chosen.items[i], study->metric,
+        hop_note("%s: %s (%s %.4g)", variant->name, variant->chosen.items[i], study->tuning_metric,
                  fabs(best));
     return HOP_OK;
 }
