@@ -38,5 +38,5 @@ ag-news)
 esac
 
 "$hybridop" study examples/experiments/$task.yaml -o $out/$task \
-    --variants examples/experiments/variants.yaml --tune-set data.eval=$valid --tune-set train.max_steps=60 --tune-set train.eval_every=0 \
+    --variants examples/experiments/variants.yaml --tune-set data.eval=$valid --tune-set train.max_steps=50 --tune-set train.eval_every=0 \
     --between "frozen,exact, every board" "$@"
