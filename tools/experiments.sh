@@ -10,6 +10,7 @@ set -eu
 cd "$(dirname "$0")/.."
 hybridop=${HYBRIDOP:-build/hybridop}
 out=runs/experiments
+folder=examples/experiments
 task=${1:-}
 [ $# -gt 0 ] && shift
 
@@ -37,6 +38,6 @@ ag-news)
     ;;
 esac
 
-"$hybridop" study examples/experiments/$task.yaml -o $out/$task \
-    --variants examples/experiments/variants.yaml --tune-set data.eval=$valid --tune-set train.max_steps=50 --tune-set train.eval_every=0 \
+"$hybridop" study $folder/$task.yaml -o $out/$task --variants $folder/variants-$task.yaml \
+    --tune-set data.eval=$valid --tune-set train.max_steps=50 --tune-set train.eval_every=0 \
     --between "frozen,exact, every board" "$@"
