@@ -18,6 +18,9 @@ enum hop_job_dtype { HOP_JOB_DTYPE_AUTO, HOP_JOB_DTYPE_F32, HOP_JOB_DTYPE_BF16 }
 /* Whose adapter a run leaves; auto: the best one with early stopping, else the last. */
 enum hop_job_result { HOP_RESULT_AUTO, HOP_RESULT_LAST, HOP_RESULT_BEST };
 
+/* The rate of the zeroth-order half, where the job gives none, in those of the exact half. */
+#define HOP_JOB_ZO_RATE 0.1
+
 /* Which blocks train cores. */
 enum hop_core_blocks { HOP_CORE_ZEROTH_ORDER, HOP_CORE_ALL };
 
@@ -52,7 +55,7 @@ struct hop_job {
         json_t *probes_value;
         int32_t probes; /* from probes_value, or HOP_PROBES_AUTO */
         int64_t probe_batch;
-        double epsilon, learning_rate; /* learning_rate 0: as train.learning_rate */
+        double epsilon, learning_rate; /* learning_rate 0: HOP_JOB_ZO_RATE of train.learning_rate */
         json_t *early_exit, *blocks;
         int32_t lo, hi;      /* from blocks: those of `single` that are zeroth-order */
         int32_t exit_probes; /* from early_exit, or HOP_PROBES_AUTO */

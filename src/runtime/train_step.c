@@ -165,15 +165,22 @@ static double rate_at(const struct hop_coordinator *c, double peak, int64_t step
     return hop_learning_rate_at(&schedule, step - 1);
 }
 
+/* Estimates point nearly anywhere: at the rate of exact gradients they do harm
+ * (docs/experiments.md). */
+static double zo_peak_of(const struct hop_job *job)
+{
+    return job->zo.learning_rate > 0 ? job->zo.learning_rate
+                                     : job->train.learning_rate * HOP_JOB_ZO_RATE;
+}
+
 static struct hop_update make_update(const struct hop_coordinator *c, int64_t step,
                                      const struct hop_reduced_step *reduced)
 {
     const double peak = c->job.train.learning_rate;
-    const double zo_peak = c->job.zo.learning_rate > 0 ? c->job.zo.learning_rate : peak;
     const double limit = c->job.train.max_grad_norm;
     return (struct hop_update){.step = step,
                                .learning_rate = rate_at(c, peak, step),
-                               .zo_learning_rate = rate_at(c, zo_peak, step),
+                               .zo_learning_rate = rate_at(c, zo_peak_of(&c->job), step),
                                .clip = hop_clip_coefficient(reduced->grad_norm, limit),
                                .zo_clip = hop_clip_coefficient(reduced->zo_grad_norm, limit)};
 }
@@ -230,8 +237,10 @@ static hop_status record(struct hop_coordinator *c, int64_t step, const struct h
     json_object_set_new(line, "learning_rate", json_real(update->learning_rate));
     if (reduced->exact)
         json_object_set_new(line, "grad_norm", json_real(reduced->grad_norm));
-    if (reduced->estimated)
+    if (reduced->estimated) {
+        json_object_set_new(line, "zo_learning_rate", json_real(update->zo_learning_rate));
         json_object_set_new(line, "zo_grad_norm", json_real(reduced->zo_grad_norm));
+    }
     json_object_set_new(line, "label_tokens", json_integer(measured->labels));
     json_object_set_new(line, "samples_per_second",
                         json_real((double)measured->samples / measured->seconds));
