@@ -3,6 +3,7 @@
 #include "run/support.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/transport.h"
 
@@ -55,6 +56,10 @@ static void test_slow_network(void **state)
         TRAIN(job, run, text("cluster=%s", cluster), "train.max_steps=6", "data.max_length=128",
               "zo.probes=1", "train.batch_size=512", "train.micro_batch=128", "train.dtype=f32");
     assert_success(&process);
+    if (strstr(process.err, "step times are longer than those of the emulated devices")) {
+        print_message("skip: this machine computes more slowly than the boards it shall be\n");
+        skip();
+    }
     const double predicted = predicted_seconds(run), measured = median_seconds(run);
     print_message("a step takes %.1f ms, simulated %.1f ms: %+.2f %%\n", 1e3 * measured,
                   1e3 * predicted, 100 * (measured / predicted - 1));
