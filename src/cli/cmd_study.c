@@ -1,21 +1,22 @@
 /* hybridop study: one job with many settings and seeds, a table and charts of what came out. */
 #include <argp.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "cli/commands.h"
+#include "cli/plan_options.h"
 #include "cli/study_page.h"
 #include "io/file.h"
-#include "io/json.h"
 #include "io/yaml.h"
 #include "runtime/job.h"
+#include "runtime/launch_command.h"
 
-enum { MOST_AXES = 16, PATH_SIZE = 4096 };
+enum { MOST_AXES = 16 };
 enum {
     KEY_SET = 256,
     KEY_VARIANTS,
@@ -78,10 +79,10 @@ static error_t parse(int key, char *value, struct argp_state *state)
         study->directory = value;
         break;
     case KEY_SET:
-        status = hop_study_list_add(&study->settings, value, &options->err);
+        status = hop_string_list_add(&study->settings, value, &options->err);
         break;
     case KEY_TUNE_SET:
-        status = hop_study_list_add(&study->tuning_settings, value, &options->err);
+        status = hop_string_list_add(&study->tuning_settings, value, &options->err);
         break;
     case KEY_VARIANTS:
         options->variants = value;
@@ -186,19 +187,15 @@ static hop_status check_variant(const struct hop_study *study,
     struct hop_string_list all = {0};
     struct hop_job job = {0};
     hop_status status = HOP_OK;
-    for (size_t i = 0; i < study->settings.count; i++)
-        HOP_TRY_DONE(hop_study_list_add(&all, study->settings.items[i], err));
-    for (size_t i = 0; i < variant->settings.count; i++)
-        HOP_TRY_DONE(hop_study_list_add(&all, variant->settings.items[i], err));
+    HOP_TRY_DONE(hop_string_list_add_all(&all, &study->settings, err));
+    HOP_TRY_DONE(hop_string_list_add_all(&all, &variant->settings, err));
     status = hop_job_load(study->job, (const char *const *)all.items, all.count, &job, err);
     if (status != HOP_OK)
         hop_wrap(err, "variant '%s'", variant->name);
     *samples = job.train.batch_size;
 done:
     hop_job_free(&job);
-    for (size_t i = 0; i < all.count; i++)
-        free(all.items[i]);
-    free(all.items);
+    hop_string_list_free(&all);
     return status;
 }
 
@@ -249,17 +246,8 @@ static hop_status show(const struct options *options, const struct hop_study_vie
 {
     HOP_TRY(hop_study_save(view, err));
     hop_note("tables and charts: %s/study.html", view->study->directory);
-    if (!options->json)
-        return hop_study_print(view, stdout, err);
-    json_t *const object = hop_study_json(view);
-    struct hop_string text = {0};
-    hop_status status =
-        object ? hop_json_text(object, 2, &text, err) : hop_fail(err, HOP_MEMORY, "out of memory");
-    if (status == HOP_OK)
-        puts(hop_string_text(&text));
-    hop_string_free(&text);
-    json_decref(object);
-    return status;
+    return options->json ? hop_print_json(hop_study_json(view), err)
+                         : hop_study_print(view, stdout, err);
 }
 
 static hop_status summarise(const struct options *options, struct hop_study_view *view,
@@ -287,9 +275,8 @@ static hop_status run(void *input, struct hop_error *err)
     struct options *const options = input;
     struct hop_study_view view = {
         .study = &options->study, .clock = options->clock, .target = options->target};
-    char program[PATH_SIZE] = {0};
-    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
-        return hop_fail(err, HOP_PEER, "cannot tell where this program is");
+    char program[PATH_MAX];
+    HOP_TRY(hop_own_path(program, err));
     options->study.program = program;
     HOP_TRY(prepare(options, &view, err));
     HOP_TRY(hop_study_tune(&options->study, err));

@@ -110,23 +110,18 @@ done:
 
 /* JSON */
 
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *value_json(const struct hop_study_value *value)
 {
-    return json_pack("{s:o, s:o, s:o, s:o}", "mean", number(value->mean), "deviation",
-                     number(value->deviation), "low", number(value->low), "high",
-                     number(value->high));
+    return json_pack("{s:o, s:o, s:o, s:o}", "mean", hop_json_real(value->mean), "deviation",
+                     hop_json_real(value->deviation), "low", hop_json_real(value->low), "high",
+                     hop_json_real(value->high));
 }
 
 static json_t *numbers(const double *values, size_t n)
 {
     json_t *const array = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(array, number(values[i]));
+        json_array_append_new(array, hop_json_real(values[i]));
     return array;
 }
 
@@ -153,11 +148,12 @@ static json_t *outcome_json(const struct hop_study_view *view, size_t i)
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "variant",
         outcome->variant->name, "settings", list_json(&outcome->variant->settings), "chosen",
         list_json(&outcome->variant->chosen), "metric", value_json(&outcome->metric), "share",
-        number(share_of(view, i)), "eval_loss", value_json(&outcome->eval_loss), "train_loss",
-        value_json(&outcome->train_loss), "utilization", value_json(&outcome->utilization),
-        "step_seconds", number(outcome->step_seconds), "target_seconds",
-        value_json(&outcome->target_seconds), "training", line_json(&outcome->loss), "eval_losses",
-        line_json(&outcome->eval_losses), "metrics", line_json(&outcome->metrics));
+        hop_json_real(share_of(view, i)), "eval_loss", value_json(&outcome->eval_loss),
+        "train_loss", value_json(&outcome->train_loss), "utilization",
+        value_json(&outcome->utilization), "step_seconds", hop_json_real(outcome->step_seconds),
+        "target_seconds", value_json(&outcome->target_seconds), "training",
+        line_json(&outcome->loss), "eval_losses", line_json(&outcome->eval_losses), "metrics",
+        line_json(&outcome->metrics));
 }
 
 json_t *hop_study_json(const struct hop_study_view *view)
@@ -169,7 +165,7 @@ json_t *hop_study_json(const struct hop_study_view *view)
         json_array_append_new(seeds, json_integer(view->study->seeds[s]));
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "job", view->study->job, "metric",
                      view->study->metric, "clock", hop_study_clock_names[view->clock], "target",
-                     number(view->target), "seeds", seeds, "outcomes", outcomes);
+                     hop_json_real(view->target), "seeds", seeds, "outcomes", outcomes);
 }
 
 /* Charts */

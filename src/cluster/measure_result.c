@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "cluster/measure.h"
+#include "io/json.h"
 
 struct hop_device hop_measured_device(const struct hop_measurement *m, const char *name)
 {
@@ -64,11 +65,6 @@ hop_status hop_measured_cost(const struct hop_measurement *m, const char *name,
 
 /* JSON. A figure that was not measured is null. */
 
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *timing_json(const struct hop_timing *t)
 {
     if (t->repetitions == 0)
@@ -91,7 +87,7 @@ static json_t *part_json(const struct hop_measurement *m, const struct hop_measu
 {
     return json_pack("{s:o, s:o, s:o, s:o}", "forward", timing_json(&part->forward), "backward",
                      timing_json(&part->backward), "probes", probes_json(m, part), "further_probe",
-                     number(part->further_probe));
+                     hop_json_real(part->further_probe));
 }
 
 static json_t *point_json(const struct hop_measurement *m, const struct hop_measured_point *point)
@@ -102,22 +98,24 @@ static json_t *point_json(const struct hop_measurement *m, const struct hop_meas
                      "tokens", (int)(point->rows * m->request.tokens), "operations",
                      point->operations, "block", part_json(m, &point->block), "embed",
                      part_json(m, &point->embed), "head", part_json(m, &point->head), "constant",
-                     number(point->constant), "fit", number(point->fit), "error_percent",
-                     number(100 * error));
+                     hop_json_real(point->constant), "fit", hop_json_real(point->fit),
+                     "error_percent", hop_json_real(100 * error));
 }
 
 static json_t *rate_json(const struct hop_measured_rate *rate)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "rate", number(rate->rate), "overhead",
-                     number(rate->overhead), "backward_ratio", number(rate->backward_ratio),
-                     "probe_ratio", number(rate->probe_ratio), "r2", number(rate->r2), "points",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "rate", hop_json_real(rate->rate),
+                     "overhead", hop_json_real(rate->overhead), "backward_ratio",
+                     hop_json_real(rate->backward_ratio), "probe_ratio",
+                     hop_json_real(rate->probe_ratio), "r2", hop_json_real(rate->r2), "points",
                      (int)rate->points);
 }
 
 static json_t *bytes_json(double held, double estimate)
 {
-    return json_pack("{s:o, s:o, s:o}", "held", number(held), "estimate", number(estimate),
-                     "error_percent", number(held > 0 ? 100 * (estimate / held - 1) : NAN));
+    return json_pack("{s:o, s:o, s:o}", "held", hop_json_real(held), "estimate",
+                     hop_json_real(estimate), "error_percent",
+                     hop_json_real(held > 0 ? 100 * (estimate / held - 1) : NAN));
 }
 
 static json_t *stage_json(const struct hop_measured_stage *stage)
@@ -137,10 +135,11 @@ static json_t *memory_json(const struct hop_measured_memory *memory)
     for (int t = 0; t < HOP_MEMORY_TERMS; t++)
         json_object_set_new(terms, hop_memory_term_names[t],
                             bytes_json(memory->term[t].held, memory->term[t].estimate));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "lambda_1", number(memory->lambda_1),
-                     "lambda_23", number(memory->lambda_23), "lambda_4", number(memory->lambda_4),
-                     "r2", number(memory->r2), "terms", terms, "stages", stages, "backend_bytes",
-                     number(memory->backend));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "lambda_1",
+                     hop_json_real(memory->lambda_1), "lambda_23", hop_json_real(memory->lambda_23),
+                     "lambda_4", hop_json_real(memory->lambda_4), "r2", hop_json_real(memory->r2),
+                     "terms", terms, "stages", stages, "backend_bytes",
+                     hop_json_real(memory->backend));
 }
 
 json_t *hop_measured_json(const struct hop_measurement *m)
@@ -156,6 +155,6 @@ json_t *hop_measured_json(const struct hop_measurement *m)
                      "threads", (int)m->request.threads, "tokens", (int)m->request.tokens, "labels",
                      (int)m->request.labels, "stage_blocks", blocks, "points", points, "step",
                      timing_json(&m->step), "fit", rate_json(&m->rate), "memory",
-                     memory_json(&m->memory), "available_bytes", number(m->available), "bandwidth",
-                     number(m->bandwidth), "elapsed_seconds", m->elapsed);
+                     memory_json(&m->memory), "available_bytes", hop_json_real(m->available),
+                     "bandwidth", hop_json_real(m->bandwidth), "elapsed_seconds", m->elapsed);
 }

@@ -1,6 +1,7 @@
 #include "io/json.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -199,4 +200,9 @@ hop_status hop_json_get_string(const json_t *object, const char *key, const char
         return wrong_type(value, key, where, "a string", err);
     *out = value ? json_string_value(value) : fallback;
     return HOP_OK;
+}
+
+json_t *hop_json_real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
 }

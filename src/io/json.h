@@ -26,6 +26,9 @@ hop_status hop_json_text(const json_t *value, size_t indent, struct hop_string *
  * a file. */
 hop_status hop_json_save(const char *path, const json_t *value, struct hop_error *err);
 
+/* JSON knows neither INFINITY nor NAN: both are null. NULL: out of memory. */
+json_t *hop_json_real(double value);
+
 /* Getters: a missing key (or null) stores the default and is fine; a wrong type is HOP_INPUT. */
 hop_status hop_json_get_int(const json_t *object, const char *key, const char *where,
                             int64_t fallback, int64_t *out, struct hop_error *err);

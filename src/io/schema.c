@@ -213,8 +213,29 @@ static hop_status bind_choice(const struct scope *s, const struct hop_field *fie
     return HOP_OK;
 }
 
-static void list_free(struct hop_string_list *list)
+/* Lists are short: room for one more each time. */
+hop_status hop_string_list_add(struct hop_string_list *list, const char *text,
+                               struct hop_error *err)
 {
+    size_t capacity = list->count;
+    HOP_TRY(hop_grow(&list->items, &capacity, list->count + 1, sizeof *list->items, err));
+    HOP_TRY(hop_string_copy(&list->items[list->count], text, err));
+    list->count++;
+    return HOP_OK;
+}
+
+hop_status hop_string_list_add_all(struct hop_string_list *list, const struct hop_string_list *from,
+                                   struct hop_error *err)
+{
+    for (size_t i = 0; i < from->count; i++)
+        HOP_TRY(hop_string_list_add(list, from->items[i], err));
+    return HOP_OK;
+}
+
+void hop_string_list_free(struct hop_string_list *list)
+{
+    if (!list)
+        return;
     for (size_t i = 0; i < list->count; i++)
         free(list->items[i]);
     free(list->items);
@@ -236,16 +257,11 @@ static json_t *split_commas(const char *text)
 static hop_status copy_list(const struct scope *s, const struct hop_field *field,
                             const json_t *found, const json_t *items, struct hop_string_list *list)
 {
-    const size_t count = json_array_size(items);
-    if (count == 0)
-        return HOP_OK;
-    HOP_TRY(hop_calloc(&list->items, count, sizeof *list->items, s->err));
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < json_array_size(items); i++) {
         const char *const text = json_string_value(json_array_get(items, i));
         if (!text)
             return refuse(s, field, found, "a list of texts");
-        HOP_TRY(hop_string_copy(&list->items[i], text, s->err));
-        list->count = i + 1;
+        HOP_TRY(hop_string_list_add(list, text, s->err));
     }
     return HOP_OK;
 }
@@ -265,7 +281,7 @@ static hop_status bind_strings(const struct scope *s, const struct hop_field *fi
     if (status == HOP_OK)
         memcpy(member(target, field), &list, sizeof list);
     else
-        list_free(&list);
+        hop_string_list_free(&list);
     return status;
 }
 
@@ -403,7 +419,7 @@ void hop_schema_release(const struct hop_field *fields, void *target)
             json_decref(load_pointer(target, field));
             store_pointer(target, field, NULL);
         } else if (field->type == HOP_FIELD_STRINGS) {
-            list_free(member(target, field));
+            hop_string_list_free(member(target, field));
         }
     }
 }

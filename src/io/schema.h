@@ -28,6 +28,13 @@ struct hop_string_list {
     char **items;
     size_t count;
 };
+/* Copies the text. */
+hop_status hop_string_list_add(struct hop_string_list *list, const char *text,
+                               struct hop_error *err);
+hop_status hop_string_list_add_all(struct hop_string_list *list, const struct hop_string_list *from,
+                                   struct hop_error *err);
+/* Leaves it empty. */
+void hop_string_list_free(struct hop_string_list *list);
 
 struct hop_field {
     const char *key;

@@ -1,13 +1,7 @@
-#include <math.h>
 #include <stdlib.h>
 
+#include "io/json.h"
 #include "report/forecast.h"
-
-/* JSON knows neither INFINITY nor NAN: both are null. */
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
 
 static json_t *left_out_json(const struct hop_forecast *forecast, const struct hop_cost_table *cost)
 {
@@ -36,15 +30,15 @@ static json_t *prediction_json(const struct hop_forecast *forecast,
                                const struct hop_cost_table *cost)
 {
     const bool feasible = forecast->feasible;
-    return json_pack("{s:b, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "feasible",
-                     (int)feasible, "reason", feasible ? "" : forecast->refusal.message, "devices",
-                     forecast->bp_only ? "bp-only" : "all", "probes",
-                     probes_json(forecast->plan.probes), "exit_probes",
-                     probes_json(forecast->plan.exit_probes), "samples_per_second",
-                     number(forecast->samples_per_second), "utilization",
-                     feasible ? number(forecast->simulation.utilization) : json_null(),
-                     "planner_seconds", number(forecast->planner_seconds), "tail_seconds",
-                     number(forecast->tail_seconds), "left_out", left_out_json(forecast, cost));
+    return json_pack(
+        "{s:b, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "feasible", (int)feasible, "reason",
+        feasible ? "" : forecast->refusal.message, "devices", forecast->bp_only ? "bp-only" : "all",
+        "probes", probes_json(forecast->plan.probes), "exit_probes",
+        probes_json(forecast->plan.exit_probes), "samples_per_second",
+        hop_json_real(forecast->samples_per_second), "utilization",
+        feasible ? hop_json_real(forecast->simulation.utilization) : json_null(), "planner_seconds",
+        hop_json_real(forecast->planner_seconds), "tail_seconds",
+        hop_json_real(forecast->tail_seconds), "left_out", left_out_json(forecast, cost));
 }
 
 /* Adds the fields of `more`, whose reference it takes; both are gone where one is NULL. */
@@ -76,7 +70,7 @@ static json_t *by_device(const double *values, const struct hop_cost_table *cost
 {
     json_t *const object = json_object();
     for (int32_t d = 0; values && d < cost->device_count; d++)
-        if (json_object_set_new(object, cost->devices[d].name, number(values[d])) != 0) {
+        if (json_object_set_new(object, cost->devices[d].name, hop_json_real(values[d])) != 0) {
             json_decref(object);
             return NULL;
         }
@@ -89,9 +83,9 @@ json_t *hop_forecast_simulation_json(const struct hop_forecast *forecast,
     const struct hop_simulation *const seen = &forecast->simulation;
     return merge(hop_forecast_plan_json(forecast, cost),
                  json_pack("{s:o, s:o, s:o, s:o, s:o}", "iteration_seconds",
-                           forecast->feasible ? number(seen->makespan) : json_null(),
+                           forecast->feasible ? hop_json_real(seen->makespan) : json_null(),
                            "busy_seconds", by_device(seen->busy, cost), "peak_memory",
                            by_device(seen->peak_memory, cost), "bytes_sent",
                            by_device(seen->bytes_sent, cost), "energy_joules_per_sample",
-                           number(forecast->joules_per_sample)));
+                           hop_json_real(forecast->joules_per_sample)));
 }

@@ -47,14 +47,20 @@ static hop_status add_options(struct hop_arguments *arguments, struct hop_error 
     return geteuid() == 0 ? add(arguments, "--allow-run-as-root", err) : HOP_OK;
 }
 
+hop_status hop_own_path(char path[PATH_MAX], struct hop_error *err)
+{
+    const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    if (n < 0)
+        return hop_fail(err, HOP_IO, "/proc/self/exe: %s", strerror(errno));
+    path[n] = '\0';
+    return HOP_OK;
+}
+
 static hop_status add_program(struct hop_arguments *arguments, const struct hop_launch *launch,
                               const char *watch, struct hop_error *err)
 {
     char self[PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0)
-        return hop_fail(err, HOP_IO, "/proc/self/exe: %s", strerror(errno));
-    self[n] = '\0';
+    HOP_TRY(hop_own_path(self, err));
     HOP_TRY(add(arguments, self, err));
     HOP_TRY(add(arguments, "worker", err));
     HOP_TRY(add(arguments, launch->mode == HOP_RUN_TRAIN ? "--train" : "--evaluate", err));

@@ -2,6 +2,8 @@
 #ifndef HOP_RUNTIME_LAUNCH_COMMAND_H
 #define HOP_RUNTIME_LAUNCH_COMMAND_H
 
+#include <limits.h>
+
 #include "runtime/launcher.h"
 
 /* A NULL-terminated argument list that owns its strings. */
@@ -15,6 +17,8 @@ struct hop_arguments {
  * built with. */
 hop_status hop_launch_command(const struct hop_launch *launch, const char *watch,
                               struct hop_arguments *out, struct hop_error *err);
+/* Where this program is. */
+hop_status hop_own_path(char path[PATH_MAX], struct hop_error *err);
 void hop_arguments_free(struct hop_arguments *arguments);
 
 #endif

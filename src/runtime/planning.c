@@ -11,14 +11,6 @@
 #include "model/config.h"
 #include "strategy/strategy.h"
 
-static hop_status append_target(struct hop_string_list *targets, const char *name,
-                                struct hop_error *err)
-{
-    HOP_TRY(hop_string_copy(&targets->items[targets->count], name, err));
-    targets->count++;
-    return HOP_OK;
-}
-
 hop_status hop_job_adapters(const struct hop_job *job, const struct hop_model_config *model,
                             struct hop_lora_config *out, struct hop_error *err)
 {
@@ -77,18 +69,13 @@ static hop_status adopt_adapter(struct hop_job *job, const struct hop_model_conf
         return HOP_OK;
     HOP_TRY(hop_adapter_warn(job->lora.init, err));
     HOP_TRY(hop_adapter_config(job->lora.init, model, &lora, err));
-    struct hop_string_list targets = {0};
-    HOP_TRY(hop_calloc(&targets.items, HOP_TARGETS, sizeof *targets.items, err));
-    for (size_t i = 0; i < job->lora.targets.count; i++)
-        free(job->lora.targets.items[i]);
-    free(job->lora.targets.items);
-    job->lora.targets = targets;
+    hop_string_list_free(&job->lora.targets);
     job->lora.rank = lora.rank;
     job->lora.alpha = lora.alpha;
     job->lora.rslora = lora.rslora;
     for (int t = 0; t < HOP_TARGETS; t++)
         if (lora.targets[t])
-            HOP_TRY(append_target(&job->lora.targets, hop_target_names[t], err));
+            HOP_TRY(hop_string_list_add(&job->lora.targets, hop_target_names[t], err));
     return HOP_OK;
 }
 

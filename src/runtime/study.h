@@ -46,9 +46,9 @@ struct hop_study {
 
 void hop_study_free(struct hop_study *study);
 
-/* Adds to a list. */
-hop_status hop_study_list_add(struct hop_string_list *list, const char *text,
-                              struct hop_error *err);
+/* Adds "key=value". */
+hop_status hop_study_set(struct hop_string_list *list, const char *key, const char *value,
+                         struct hop_error *err);
 /* "key=v1,v2,v3" to an axis; HOP_INPUT where there is no key or no value. */
 hop_status hop_study_axis_parse(const char *text, struct hop_study_axis *out,
                                 struct hop_error *err);

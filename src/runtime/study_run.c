@@ -28,31 +28,10 @@ struct runs {
 static void free_runs(struct runs *runs)
 {
     for (size_t r = 0; r < runs->count; r++) {
-        for (size_t i = 0; i < runs->items[r].settings.count; i++)
-            free(runs->items[r].settings.items[i]);
-        free(runs->items[r].settings.items);
+        hop_string_list_free(&runs->items[r].settings);
         free(runs->items[r].folder);
     }
     free(runs->items);
-}
-
-static hop_status add_settings(struct run *run, const struct hop_string_list *from,
-                               struct hop_error *err)
-{
-    for (size_t i = 0; i < from->count; i++)
-        HOP_TRY(hop_study_list_add(&run->settings, from->items[i], err));
-    return HOP_OK;
-}
-
-static hop_status add_setting(struct run *run, struct hop_error *err, const char *key,
-                              const char *value)
-{
-    struct hop_string text = {0};
-    hop_status status = hop_string_printf(&text, err, "%s=%s", key, value);
-    if (status == HOP_OK)
-        status = hop_study_list_add(&run->settings, hop_string_text(&text), err);
-    hop_string_free(&text);
-    return status;
 }
 
 /* A run into `folder`, which it takes, with the settings of the study and the variant. */
@@ -70,10 +49,10 @@ static hop_status add_run(struct runs *runs, const struct hop_study *study,
     struct run *const run = &runs->items[runs->count++];
     *run = (struct run){.folder = folder};
     snprintf(number, sizeof number, "%lld", (long long)seed);
-    HOP_TRY(add_settings(run, &study->settings, err));
-    HOP_TRY(add_settings(run, &variant->settings, err));
-    HOP_TRY(add_setting(run, err, "train.seed", number));
-    return add_setting(run, err, "output", folder);
+    HOP_TRY(hop_string_list_add_all(&run->settings, &study->settings, err));
+    HOP_TRY(hop_string_list_add_all(&run->settings, &variant->settings, err));
+    HOP_TRY(hop_study_set(&run->settings, "train.seed", number, err));
+    return hop_study_set(&run->settings, "output", folder, err);
 }
 
 /* Running */
@@ -224,7 +203,8 @@ static hop_status add_final_runs(const struct hop_study *study,
         char *folder;
         HOP_TRY(hop_study_folder(study, variant, study->seeds[s], &folder, err));
         HOP_TRY(add_run(runs, study, variant, study->seeds[s], folder, err));
-        HOP_TRY(add_settings(&runs->items[runs->count - 1], &variant->chosen, err));
+        HOP_TRY(
+            hop_string_list_add_all(&runs->items[runs->count - 1].settings, &variant->chosen, err));
     }
     return HOP_OK;
 }
@@ -257,13 +237,7 @@ static hop_status combination(const struct hop_study_variant *variant, size_t in
 {
     for (size_t i = 0; i < variant->tune_count; i++) {
         const struct hop_study_axis *const axis = &variant->tune[i];
-        struct hop_string text = {0};
-        hop_status status = hop_string_printf(&text, err, "%s=%s", axis->key,
-                                              axis->values.items[index % axis->values.count]);
-        if (status == HOP_OK)
-            status = hop_study_list_add(out, hop_string_text(&text), err);
-        hop_string_free(&text);
-        HOP_TRY(status);
+        HOP_TRY(hop_study_set(out, axis->key, axis->values.items[index % axis->values.count], err));
         index /= axis->values.count;
     }
     return HOP_OK;
@@ -282,14 +256,6 @@ static hop_status tuning_folder(const struct hop_study *study,
     return HOP_OK;
 }
 
-static void clear(struct hop_string_list *list)
-{
-    for (size_t i = 0; i < list->count; i++)
-        free(list->items[i]);
-    free(list->items);
-    *list = (struct hop_string_list){0};
-}
-
 static hop_status add_tuning_runs(const struct hop_study *study,
                                   const struct hop_study_variant *variant, struct runs *runs,
                                   struct hop_error *err)
@@ -303,10 +269,12 @@ static hop_status add_tuning_runs(const struct hop_study *study,
         if (status == HOP_OK)
             status = add_run(runs, study, variant, study->seeds[0], folder, err);
         if (status == HOP_OK)
-            status = add_settings(&runs->items[runs->count - 1], &study->tuning_settings, err);
+            status = hop_string_list_add_all(&runs->items[runs->count - 1].settings,
+                                             &study->tuning_settings, err);
         if (status == HOP_OK)
-            status = add_settings(&runs->items[runs->count - 1], &settings, err);
-        clear(&settings);
+            status =
+                hop_string_list_add_all(&runs->items[runs->count - 1].settings, &settings, err);
+        hop_string_list_free(&settings);
         HOP_TRY(status);
     }
     return HOP_OK;
@@ -349,12 +317,12 @@ static hop_status choose(const struct hop_study *study, struct hop_study_variant
             status = score(study, folder, &value, err);
         free(folder);
         if (status != HOP_OK || (c > 0 && value <= best)) {
-            clear(&settings);
+            hop_string_list_free(&settings);
             HOP_TRY(status);
             continue;
         }
         best = value;
-        clear(&variant->chosen);
+        hop_string_list_free(&variant->chosen);
         variant->chosen = settings;
     }
     if (variant->tune_count > 0 && best == -INFINITY)

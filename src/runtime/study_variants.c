@@ -7,28 +7,20 @@
 #include "io/json.h"
 #include "runtime/study.h"
 
-static void free_list(struct hop_string_list *list)
-{
-    for (size_t i = 0; i < list->count; i++)
-        free(list->items[i]);
-    free(list->items);
-    *list = (struct hop_string_list){0};
-}
-
 void hop_study_axis_free(struct hop_study_axis *axis)
 {
     if (!axis)
         return;
     free(axis->key);
-    free_list(&axis->values);
+    hop_string_list_free(&axis->values);
     *axis = (struct hop_study_axis){0};
 }
 
 static void free_variant(struct hop_study_variant *variant)
 {
     free(variant->name);
-    free_list(&variant->settings);
-    free_list(&variant->chosen);
+    hop_string_list_free(&variant->settings);
+    hop_string_list_free(&variant->chosen);
     for (size_t i = 0; i < variant->tune_count; i++)
         hop_study_axis_free(&variant->tune[i]);
     free(variant->tune);
@@ -46,37 +38,19 @@ void hop_study_free(struct hop_study *study)
     if (!study)
         return;
     free_variants(study->variants, study->variant_count);
-    free_list(&study->settings);
-    free_list(&study->tuning_settings);
+    hop_string_list_free(&study->settings);
+    hop_string_list_free(&study->tuning_settings);
     free(study->seeds);
     *study = (struct hop_study){0};
 }
 
-/* Lists are short: room for one more each time. */
-hop_status hop_study_list_add(struct hop_string_list *list, const char *text, struct hop_error *err)
-{
-    size_t capacity = list->count;
-    HOP_TRY(hop_grow(&list->items, &capacity, list->count + 1, sizeof *list->items, err));
-    HOP_TRY(hop_string_copy(&list->items[list->count], text, err));
-    list->count++;
-    return HOP_OK;
-}
-
-static hop_status add_all(struct hop_string_list *list, const struct hop_string_list *from,
-                          struct hop_error *err)
-{
-    for (size_t i = 0; i < from->count; i++)
-        HOP_TRY(hop_study_list_add(list, from->items[i], err));
-    return HOP_OK;
-}
-
-static hop_status add_setting(struct hop_string_list *list, const char *key, const char *value,
-                              struct hop_error *err)
+hop_status hop_study_set(struct hop_string_list *list, const char *key, const char *value,
+                         struct hop_error *err)
 {
     struct hop_string text = {0};
     hop_status status = hop_string_printf(&text, err, "%s=%s", key, value);
     if (status == HOP_OK)
-        status = hop_study_list_add(list, hop_string_text(&text), err);
+        status = hop_string_list_add(list, hop_string_text(&text), err);
     hop_string_free(&text);
     return status;
 }
@@ -98,7 +72,7 @@ static hop_status add_values(const char *text, struct hop_string_list *values,
         const size_t n = value_length(text);
         hop_status status = hop_string_append(&value, text, n, err);
         if (status == HOP_OK)
-            status = hop_study_list_add(values, hop_string_text(&value), err);
+            status = hop_string_list_add(values, hop_string_text(&value), err);
         hop_string_free(&value);
         if (status != HOP_OK || !text[n])
             return status;
@@ -139,7 +113,7 @@ static hop_status parse_setting(const char *key, const json_t *value, struct hop
     struct hop_string text = {0};
     hop_status status = value_text(value, &text, err);
     if (status == HOP_OK)
-        status = add_setting(list, key, hop_string_text(&text), err);
+        status = hop_study_set(list, key, hop_string_text(&text), err);
     hop_string_free(&text);
     return status;
 }
@@ -157,7 +131,7 @@ static hop_status parse_axis(const char *key, const json_t *values, const char *
         struct hop_string text = {0};
         hop_status status = value_text(value, &text, err);
         if (status == HOP_OK)
-            status = hop_study_list_add(&axis->values, hop_string_text(&text), err);
+            status = hop_string_list_add(&axis->values, hop_string_text(&text), err);
         hop_string_free(&text);
         HOP_TRY(status);
     }
@@ -237,7 +211,7 @@ static hop_status copy_axis(const struct hop_study_axis *from, struct hop_study_
                             struct hop_error *err)
 {
     HOP_TRY(hop_string_copy(&to->key, from->key, err));
-    return add_all(&to->values, &from->values, err);
+    return hop_string_list_add_all(&to->values, &from->values, err);
 }
 
 static hop_status copy_variant(struct hop_study *to, const struct hop_study_variant *from,
@@ -248,8 +222,8 @@ static hop_status copy_variant(struct hop_study *to, const struct hop_study_vari
     hop_status status = HOP_OK;
     HOP_TRY_DONE(hop_string_printf(&name, err, "%s %s=%s", from->name, key, value));
     HOP_TRY_DONE(add_variant(to, hop_string_text(&name), &variant, err));
-    HOP_TRY_DONE(add_all(&variant->settings, &from->settings, err));
-    HOP_TRY_DONE(add_setting(&variant->settings, key, value, err));
+    HOP_TRY_DONE(hop_string_list_add_all(&variant->settings, &from->settings, err));
+    HOP_TRY_DONE(hop_study_set(&variant->settings, key, value, err));
     HOP_TRY_DONE(hop_calloc(&variant->tune, from->tune_count, sizeof *variant->tune, err));
     for (size_t i = 0; i < from->tune_count; i++)
         HOP_TRY_DONE(copy_axis(&from->tune[i], &variant->tune[variant->tune_count++], err));

@@ -10,12 +10,6 @@
 #include "base/string.h"
 #include "io/json.h"
 
-/* JSON knows neither INFINITY nor NAN: both are null. */
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *part_json(const struct hop_plan *plan, const struct hop_part *part,
                          const char *device)
 {
@@ -26,7 +20,7 @@ static json_t *part_json(const struct hop_plan *plan, const struct hop_part *par
         part->sample_hi, "tensor", part->tensor_lo, part->tensor_hi, "micro_share", part->micro_lo,
         part->micro_hi, "in_flight", part->in_flight, "pending", part->pending, "forward_seconds",
         part->forward_seconds, "memory_bytes", part->memory_bytes, "memory_limit",
-        number(part->memory_limit));
+        hop_json_real(part->memory_limit));
     if (!object || plan->micro_batch_samples < 1)
         return object;
     const struct hop_range rows = hop_part_rows(part, plan->micro_batch_samples);
@@ -55,9 +49,9 @@ json_t *hop_plan_json(const struct hop_plan *plan, const char *const *device_nam
         "estimator", hop_estimator_names[plan->estimator], "directions",
         hop_directions_names[plan->directions], "exit_base", hop_exit_base_names[plan->exit_base],
         "collective", hop_collective_names[plan->collective], "formula_seconds",
-        number(plan->formula_seconds), "simulated_seconds", number(plan->simulated_seconds),
-        "bound_seconds", number(plan->bound_seconds), "all_devices_seconds",
-        number(plan->all_devices_seconds), "parts", parts);
+        hop_json_real(plan->formula_seconds), "simulated_seconds",
+        hop_json_real(plan->simulated_seconds), "bound_seconds", hop_json_real(plan->bound_seconds),
+        "all_devices_seconds", hop_json_real(plan->all_devices_seconds), "parts", parts);
 }
 
 struct reader {
