@@ -127,11 +127,6 @@ static void need_choice(const struct argp_state *state, const char *option, cons
 
 /* Options */
 
-static const char *const device_uses[] = {"default", "auto", "all", NULL};
-/* hop_estimator_names and none, as in zo.estimator. */
-static const char *const estimators[] = {"difference", "central", "boundary",
-                                         "feedback",   "none",    NULL};
-
 static void finish(const struct argp_state *state, const struct hop_plan_options *options)
 {
     if (!options->job.job && !options->cost)
@@ -160,7 +155,7 @@ static error_t parse_setting(int key, char *value, const struct argp_state *stat
         options->exit_probes = value;
         return 0;
     case KEY_ESTIMATOR:
-        need_choice(state, "estimator", value, estimators);
+        need_choice(state, "estimator", value, hop_estimator_choices);
         options->estimator = value;
         return 0;
     case KEY_DIRECTIONS:
@@ -180,7 +175,7 @@ static error_t parse_setting(int key, char *value, const struct argp_state *stat
         options->objective = value;
         return 0;
     case KEY_DEVICES:
-        need_choice(state, "devices", value, device_uses);
+        need_choice(state, "devices", value, hop_device_use_names);
         options->devices = value;
         return 0;
     default:
@@ -288,9 +283,7 @@ static int given_choice(const char *text, const char *const *choices)
 
 static void fill_estimator(const struct hop_plan_options *options, struct hop_plan_request *request)
 {
-    const int estimator = given_choice(options->estimator, estimators);
-    request->untrained = estimator == HOP_ESTIMATORS;
-    request->estimator = request->untrained ? HOP_DIFFERENCE : (enum hop_estimator)estimator;
+    hop_request_choose(request, given_choice(options->estimator, hop_estimator_choices));
     request->directions =
         (enum hop_directions)given_choice(options->directions, hop_directions_names);
     request->exit_probes = given_probes(options->exit_probes, 0);
@@ -307,7 +300,7 @@ static hop_status from_cost(const struct hop_plan_options *options, struct hop_p
         .micro_batches = given_int(options->micro_batches, COST_MICRO_BATCHES),
         .probes = given_probes(options->probes, COST_PROBES),
         .probe_batch = given_int(options->probe_batch, 1),
-        .devices = (enum hop_device_use)given_choice(options->devices, device_uses),
+        .devices = (enum hop_device_use)given_choice(options->devices, hop_device_use_names),
         .objective = (enum hop_objective)given_choice(options->objective, hop_objective_names)};
     fill_estimator(options, &out->request);
     return fill_halves(out, err);

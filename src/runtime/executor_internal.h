@@ -138,6 +138,8 @@ void *hop_ring_local(const struct hop_ring *ring, int32_t slot);
 void *hop_ring_gather(const struct hop_ring *ring);
 
 /* executor_messages.c */
+/* Of the hidden states of a token. */
+size_t hop_pass_token_bytes(const struct hop_executor_pass *pass);
 /* Receives are posted ahead of need: a full window of each kind, and every derivative. Base losses
  * travel as derivatives do. */
 hop_status hop_pass_post_receives(struct hop_executor_pass *pass, struct hop_error *err);

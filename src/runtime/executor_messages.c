@@ -16,7 +16,7 @@ static const struct hop_transfer *transfer_at(const struct hop_executor_pass *pa
     return &pass->route->transfers.items[index];
 }
 
-static size_t token_bytes(const struct hop_executor_pass *pass)
+size_t hop_pass_token_bytes(const struct hop_executor_pass *pass)
 {
     const struct hop_executor_config *const config = &pass->executor->config;
     return (size_t)config->model.hidden * hop_dtype_size(config->dtype);
@@ -27,7 +27,8 @@ static struct region probe_region(const struct hop_executor_pass *pass,
                                   const struct hop_transfer *t, const struct hop_task *task)
 {
     const size_t passes = (size_t)hop_plan_passes(pass->executor->plan);
-    const size_t bytes = passes * (size_t)pass->batches[t->micro_batch].tokens * token_bytes(pass);
+    const size_t bytes =
+        passes * (size_t)pass->batches[t->micro_batch].tokens * hop_pass_token_bytes(pass);
     return (struct region){(size_t)(t->probe_lo - task->probe_lo) * bytes,
                            (size_t)(t->probe_hi - t->probe_lo) * bytes};
 }
@@ -40,8 +41,8 @@ static struct region row_region(const struct hop_executor_pass *pass, const stru
     const struct hop_range own = hop_slice_tokens(batch, hop_part_rows(part, batch->sequences));
     const struct hop_range range =
         hop_slice_tokens(batch, hop_share_range(t->sample_lo, t->sample_hi, batch->sequences));
-    return (struct region){(size_t)(range.lo - own.lo) * token_bytes(pass),
-                           (size_t)(range.hi - range.lo) * token_bytes(pass)};
+    return (struct region){(size_t)(range.lo - own.lo) * hop_pass_token_bytes(pass),
+                           (size_t)(range.hi - range.lo) * hop_pass_token_bytes(pass)};
 }
 
 static struct region region_of(const struct hop_executor_pass *pass, const struct hop_transfer *t,

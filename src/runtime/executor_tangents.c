@@ -8,18 +8,12 @@
 #include "schedule/estimator.h"
 #include "train/zo.h"
 
-static size_t token_bytes(const struct hop_executor_pass *pass)
-{
-    const struct hop_executor_config *const config = &pass->executor->config;
-    return (size_t)config->model.hidden * hop_dtype_size(config->dtype);
-}
-
 /* Kept tangents of probe q. */
 static unsigned char *tangent_at(const struct hop_executor_pass *pass,
                                  const struct hop_executor_part *part, int32_t micro_batch,
                                  int32_t q)
 {
-    const size_t bytes = (size_t)pass->batches[micro_batch].tokens * token_bytes(pass);
+    const size_t bytes = (size_t)pass->batches[micro_batch].tokens * hop_pass_token_bytes(pass);
     return part->tangents + (size_t)part->pending.of[micro_batch] * part->tangent_bytes +
            (size_t)q * bytes;
 }
@@ -67,7 +61,7 @@ static double inner_product(const struct hop_executor_pass *pass, int32_t micro_
     const struct hop_executor_config *const config = &pass->executor->config;
     const struct hop_range tokens =
         hop_slice_tokens(&pass->batches[micro_batch], hop_pass_value_rows(pass, micro_batch, v));
-    const size_t at = (size_t)tokens.lo * token_bytes(pass);
+    const size_t at = (size_t)tokens.lo * hop_pass_token_bytes(pass);
     return hop_zo_inner(delta + at, tangent + at,
                         (size_t)(tokens.hi - tokens.lo) * (size_t)config->model.hidden,
                         config->dtype);
@@ -102,7 +96,7 @@ static hop_status feed_back(struct hop_executor_pass *pass, const struct hop_tas
     HOP_TRY(hop_stage_feedback(part->stage, batch, part->slots.of[task->micro_batch], delta, err));
     release_slot(part, task->micro_batch);
     if (output)
-        memcpy(output, delta, (size_t)batch->tokens * token_bytes(pass));
+        memcpy(output, delta, (size_t)batch->tokens * hop_pass_token_bytes(pass));
     return HOP_OK;
 }
 

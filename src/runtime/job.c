@@ -15,10 +15,7 @@
 
 static const char *const dtypes[] = {"auto", "f32", "bf16", NULL};
 static const char *const results[] = {"auto", "last", "best", NULL};
-static const char *const estimators[] = {"difference", "central", "boundary",
-                                         "feedback",   "none",    NULL};
 static const char *const core_blocks[] = {"zeroth-order", "all", NULL};
-static const char *const device_uses[] = {"default", "auto", "all", NULL};
 
 enum { DEFAULT_PROBES = 3, MOST_PROBES = 4096 };
 
@@ -282,7 +279,7 @@ static const struct hop_field zo_fields[] = {
     {.key = "estimator",
      .type = HOP_FIELD_CHOICE,
      .offset = AT(zo.estimator),
-     .choices = estimators,
+     .choices = hop_estimator_choices,
      .help = "how BP-free devices learn about their gradient; none: they stay untrained"},
     {.key = "directions",
      .type = HOP_FIELD_CHOICE,
@@ -308,7 +305,7 @@ static const struct hop_field plan_fields[] = {
     {.key = "devices",
      .type = HOP_FIELD_CHOICE,
      .offset = AT(plan.devices),
-     .choices = device_uses,
+     .choices = hop_device_use_names,
      .help = "all: every device holds a block; auto: those that would slow the run are left out; "
              "default: as auto, but more devices than blocks are an error, "
              "and a device of unknown rate is never left out"},
@@ -447,7 +444,7 @@ static hop_status check_estimator(struct hop_job *job, const char *where, struct
     if (!has_exit && job->zo.exit_probes > 0)
         return hop_fail(err, HOP_INPUT,
                         "%s: zo.early_exit: the estimator %s knows no early exit; use auto or 0",
-                        where, estimators[job->zo.estimator]);
+                        where, hop_estimator_choices[job->zo.estimator]);
     if (!has_exit)
         job->zo.exit_probes = 0;
     return HOP_OK;

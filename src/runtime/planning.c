@@ -9,6 +9,7 @@
 #include "io/json.h"
 #include "model/adapter.h"
 #include "model/config.h"
+#include "schedule/estimator.h"
 #include "strategy/strategy.h"
 
 hop_status hop_job_adapters(const struct hop_job *job, const struct hop_model_config *model,
@@ -156,7 +157,7 @@ static enum hop_front_work front_work(const struct hop_job *job)
 static void fill_front(const struct hop_job *job, struct hop_workload *workload)
 {
     workload->front = front_work(job);
-    workload->passes = job->zo.estimator == HOP_CENTRAL ? 2 : 1;
+    workload->passes = hop_estimator_passes((enum hop_estimator)job->zo.estimator);
     workload->per_sample = job->zo.directions == HOP_PER_SAMPLE;
     if (workload->lora.core > 0 && job->lora.core_blocks == HOP_CORE_ALL)
         workload->lora.core_hi = workload->model.blocks;
@@ -204,22 +205,20 @@ static hop_status fill_request(const struct hop_job *job, struct hop_problem *pr
         HOP_TRY(hop_fixed_blocks_parse(job->plan.blocks, "job", &problem->cost,
                                        problem->fixed_blocks, err));
     }
-    const bool untrained = job->zo.estimator == HOP_ESTIMATORS;
-    problem->request = (struct hop_plan_request){
-        .cost = &problem->cost,
-        .micro_batches = hop_job_micro_batches(job),
-        .probes = job->zo.probes,
-        .probe_batch = probe_batch(job),
-        .exit_probes = job->zo.exit_probes,
-        .estimator = untrained ? HOP_DIFFERENCE : (enum hop_estimator)job->zo.estimator,
-        .directions = (enum hop_directions)job->zo.directions,
-        .exit_base = (enum hop_exit_base)job->zo.exit_base,
-        .untrained = untrained,
-        .fixed_blocks = problem->fixed_blocks,
-        .devices = device_use(job),
-        .objective = (enum hop_objective)job->plan.objective,
-        .zo_lo = job->zo.lo,
-        .zo_hi = job->zo.hi};
+    problem->request =
+        (struct hop_plan_request){.cost = &problem->cost,
+                                  .micro_batches = hop_job_micro_batches(job),
+                                  .probes = job->zo.probes,
+                                  .probe_batch = probe_batch(job),
+                                  .exit_probes = job->zo.exit_probes,
+                                  .directions = (enum hop_directions)job->zo.directions,
+                                  .exit_base = (enum hop_exit_base)job->zo.exit_base,
+                                  .fixed_blocks = problem->fixed_blocks,
+                                  .devices = device_use(job),
+                                  .objective = (enum hop_objective)job->plan.objective,
+                                  .zo_lo = job->zo.lo,
+                                  .zo_hi = job->zo.hi};
+    hop_request_choose(&problem->request, job->zo.estimator);
     return HOP_OK;
 }
 

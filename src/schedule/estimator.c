@@ -32,9 +32,14 @@ bool hop_plan_runs_exit_probes(const struct hop_plan *plan, int32_t part)
     return hop_estimator_has_exit(plan->estimator) && is_zeroth_order(plan, part);
 }
 
+int32_t hop_estimator_passes(enum hop_estimator estimator)
+{
+    return estimator == HOP_CENTRAL ? 2 : 1;
+}
+
 int32_t hop_plan_passes(const struct hop_plan *plan)
 {
-    return plan->estimator == HOP_CENTRAL ? 2 : 1;
+    return hop_estimator_passes(plan->estimator);
 }
 
 enum hop_task_kind hop_plan_gradient_task(const struct hop_plan *plan, int32_t part)

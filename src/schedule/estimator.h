@@ -32,6 +32,7 @@ bool hop_plan_runs_probes(const struct hop_plan *plan, int32_t part);
 /* Does it have EXIT_PROBEs, when the plan has exit probes? */
 bool hop_plan_runs_exit_probes(const struct hop_plan *plan, int32_t part);
 /* Forward passes of one probe. */
+int32_t hop_estimator_passes(enum hop_estimator estimator);
 int32_t hop_plan_passes(const struct hop_plan *plan);
 /* What takes the gradient of the part's output: HOP_BACKWARD, HOP_DELTA, or HOP_TASK_KINDS:
  * nothing. */

@@ -219,7 +219,7 @@ hop_status hop_pipeline_create(const struct hop_plan_request *request, int32_t p
                                     .cost = request->cost,
                                     .blocks = request->cost->blocks,
                                     .micro_batches = request->micro_batches,
-                                    .passes = request->estimator == HOP_CENTRAL ? 2 : 1,
+                                    .passes = hop_estimator_passes(request->estimator),
                                     .front = front,
                                     .estimator = request->estimator};
     if (front == HOP_GRADIENT_ZEROTH_ORDER)

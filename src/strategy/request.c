@@ -3,6 +3,16 @@
 
 #include "strategy/strategy.h"
 
+const char *const hop_device_use_names[] = {"default", "auto", "all", NULL};
+const char *const hop_estimator_choices[] = {"difference", "central", "boundary",
+                                             "feedback",   "none",    NULL};
+
+void hop_request_choose(struct hop_plan_request *request, int choice)
+{
+    request->untrained = choice == HOP_ESTIMATORS;
+    request->estimator = request->untrained ? HOP_DIFFERENCE : (enum hop_estimator)choice;
+}
+
 struct hop_plan hop_request_plan(const struct hop_plan_request *request, const char *strategy)
 {
     struct hop_plan plan = {.blocks = request->cost->blocks,

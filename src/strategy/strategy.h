@@ -29,6 +29,8 @@ enum hop_device_use {
     HOP_DEVICES_ALL      /* every device (of those the strategy may use) holds a block */
 };
 
+extern const char *const hop_device_use_names[]; /* "default", "auto", "all", NULL */
+
 enum { HOP_PROBES_AUTO = -1 }; /* the largest Q that does not lengthen the step, at least 1 */
 
 struct hop_plan_request {
@@ -61,6 +63,11 @@ struct hop_plan hop_request_plan(const struct hop_plan_request *request, const c
 /* The table of the request whose micro-batches the plan has. */
 const struct hop_cost_table *hop_request_cost(const struct hop_plan_request *request,
                                               const struct hop_plan *plan);
+
+/* hop_estimator_names, and at HOP_ESTIMATORS "none": untrained; NULL-terminated. */
+extern const char *const hop_estimator_choices[];
+/* Sets estimator and untrained from an index of them. */
+void hop_request_choose(struct hop_plan_request *request, int choice);
 
 struct hop_strategy {
     const char *name;

@@ -127,6 +127,21 @@ static int64_t blocks_of(const struct hop_attention *shape, int32_t sequence)
     return (columns + HOP_COLUMNS - 1) / HOP_COLUMNS;
 }
 
+hop_status hop_heads_run(struct hop_backend *backend, int64_t tasks, size_t each,
+                         hop_heads_work *task, const void *call, struct hop_error *err)
+{
+    HOP_TRY(hop_cpu_reserve(backend, each, 0, err));
+    const int threads = tasks < backend->threads ? (int)tasks : backend->threads;
+#pragma omp parallel num_threads(threads > 0 ? threads : 1)
+    {
+        char *const scratch = hop_cpu_scratch(backend);
+#pragma omp for schedule(dynamic)
+        for (int64_t t = 0; t < tasks; t++)
+            task(call, t, scratch);
+    }
+    return HOP_OK;
+}
+
 int64_t hop_heads_tasks(const struct hop_attention *shape)
 {
     int64_t tasks = 0;
@@ -268,8 +283,9 @@ static void forward_block(const struct call *call, const struct hop_heads *heads
         store_lse(&block, &state, call->lse);
 }
 
-static void forward_task(const struct call *call, int64_t task, char *scratch)
+static void forward_task(const void *of, int64_t task, char *scratch)
 {
+    const struct call *const call = of;
     int64_t first;
     const struct hop_heads heads = hop_heads_task(call->shape, call->dtype, task, &first);
     if (first < heads.columns)
@@ -290,15 +306,5 @@ hop_status hop_cpu_attention_forward(struct hop_backend *backend, enum hop_dtype
     call.mixed = hop_cpu_place(&each, padded * HOP_COLUMNS * sizeof(float));
     call.wide_k = hop_cpu_place(&each, padded * HOP_KEYS * sizeof(float));
     call.wide_v = hop_cpu_place(&each, padded * HOP_KEYS * sizeof(float));
-    HOP_TRY(hop_cpu_reserve(backend, each, 0, err));
-    const int64_t tasks = hop_heads_tasks(shape);
-    const int threads = tasks < backend->threads ? (int)tasks : backend->threads;
-#pragma omp parallel num_threads(threads > 0 ? threads : 1)
-    {
-        char *const scratch = hop_cpu_scratch(backend);
-#pragma omp for schedule(dynamic)
-        for (int64_t task = 0; task < tasks; task++)
-            forward_task(&call, task, scratch);
-    }
-    return HOP_OK;
+    return hop_heads_run(backend, hop_heads_tasks(shape), each, forward_task, &call, err);
 }

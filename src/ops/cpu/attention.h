@@ -36,6 +36,12 @@ int64_t hop_heads_tasks(const struct hop_attention *shape);
 struct hop_heads hop_heads_task(const struct hop_attention *shape, enum hop_dtype dtype,
                                 int64_t task, int64_t *first);
 
+/* Calls task(call, t, scratch) for all t < tasks over the backend's threads, each thread with
+ * `each` bytes of scratch of its own. */
+typedef void hop_heads_work(const void *call, int64_t task, char *scratch);
+hop_status hop_heads_run(struct hop_backend *backend, int64_t tasks, size_t each,
+                         hop_heads_work *task, const void *call, struct hop_error *err);
+
 /* Elements from the start of k (or v, dk, dv) to a key of this head. */
 int64_t hop_heads_key(const struct hop_heads *heads, int64_t key);
 

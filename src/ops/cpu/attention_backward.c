@@ -170,8 +170,9 @@ static float *floats(char *scratch, size_t at)
     return (float *)(void *)(scratch + at);
 }
 
-static void backward_task(const struct call *call, int64_t index, char *scratch)
+static void backward_task(const void *of, int64_t index, char *scratch)
 {
+    const struct call *const call = of;
     const int32_t kv_heads = call->shape->kv_heads;
     struct task task = {.call = call,
                         .heads = hop_heads_at(call->shape, call->dtype, (int32_t)(index / kv_heads),
@@ -239,15 +240,7 @@ hop_status hop_cpu_attention_backward(struct hop_backend *backend, enum hop_dtyp
                         .dq = dq,
                         .dk = dk,
                         .dv = dv};
-    HOP_TRY(hop_cpu_reserve(backend, place_scratch(&call), 0, err));
-    const int64_t tasks = (int64_t)shape->sequences * shape->kv_heads;
-    const int threads = tasks < backend->threads ? (int)tasks : backend->threads;
-#pragma omp parallel num_threads(threads > 0 ? threads : 1)
-    {
-        char *const scratch = hop_cpu_scratch(backend);
-#pragma omp for schedule(dynamic)
-        for (int64_t task = 0; task < tasks; task++)
-            backward_task(&call, task, scratch);
-    }
-    return HOP_OK;
+    const size_t each = place_scratch(&call);
+    return hop_heads_run(backend, (int64_t)shape->sequences * shape->kv_heads, each, backward_task,
+                         &call, err);
 }

@@ -256,8 +256,9 @@ static void tangent_block(const struct task *task)
         finish_tangent(task, c, out);
 }
 
-static void run_task(const struct call *call, int64_t index, char *scratch)
+static void run_task(const void *of, int64_t index, char *scratch)
 {
+    const struct call *const call = of;
     struct task task = {.call = call, .scratch = scratch};
     int64_t first;
     task.heads = hop_heads_task(call->shape, call->dtype, index, &first);
@@ -304,15 +305,6 @@ hop_status hop_cpu_attention_tangent(struct hop_backend *backend, enum hop_dtype
                         .dk = dk,
                         .dv = dv,
                         .dout = dout};
-    HOP_TRY(hop_cpu_reserve(backend, place_scratch(&call), 0, err));
-    const int64_t tasks = hop_heads_tasks(shape);
-    const int threads = tasks < backend->threads ? (int)tasks : backend->threads;
-#pragma omp parallel num_threads(threads > 0 ? threads : 1)
-    {
-        char *const scratch = hop_cpu_scratch(backend);
-#pragma omp for schedule(dynamic)
-        for (int64_t task = 0; task < tasks; task++)
-            run_task(&call, task, scratch);
-    }
-    return HOP_OK;
+    const size_t each = place_scratch(&call);
+    return hop_heads_run(backend, hop_heads_tasks(shape), each, run_task, &call, err);
 }
