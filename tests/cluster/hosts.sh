@@ -19,6 +19,8 @@ skip() {
 if [ "${HOSTS_ROLE:-}" = inside ]; then
     address=$1
     shift
+    # Daemons of hosts that share a folder for temporary files race to make their folders there.
+    export TMPDIR="/run/netns/tmp${address##*.}"
     exec nsenter --net="/run/netns/host${address##*.}" sh -c "$*"
 fi
 
@@ -44,6 +46,7 @@ ip address add $network.254/24 dev switch
 ip link set switch up
 for i in $(seq "$HOSTS"); do
     ip netns add "host$i"
+    mkdir "/run/netns/tmp$i"
     ip link add "port$i" type veth peer name eth0 netns "host$i" || skip "this kernel has no veth"
     ip link set "port$i" master switch up
     ip -n "host$i" link set lo up

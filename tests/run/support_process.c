@@ -226,9 +226,11 @@ void assert_all_gone(double seconds)
 
 void assert_success(const struct process *process)
 {
-    if (process->status != 0)
-        fail_msg("exit status %d, expected 0: %s\n%s", process->status, process->command,
-                 process->err);
+    if (process->status == 0)
+        return;
+    /* fail_msg keeps the first 1024 characters; the reason is at the end. */
+    fputs(process->err, stderr);
+    fail_msg("exit status %d, expected 0: %s", process->status, process->command);
 }
 
 static int count_lines_with(const char *whole, const char *prefix)
