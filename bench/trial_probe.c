@@ -243,7 +243,7 @@ hop_status trial_feedback(struct trial *trial, enum hop_dtype dtype, struct hop_
     HOP_TRY_DONE(probing_open(trial, &choice, &p, err));
     struct hop_parameters *const parameters = hop_stage_parameters(p.front);
     hop_parameters_zero_gradients(parameters);
-    HOP_TRY_DONE(hop_stage_feedback(p.front, &trial->batch, 0, p.delta, err));
+    HOP_TRY_DONE(hop_stage_feedback(p.front, &trial->batch, 0, 0, p.delta, err));
     for (size_t i = 0; i < parameters->total; i++)
         trial->front.gradients[i] = parameters->gradients[i];
 done:

@@ -39,5 +39,5 @@ ag-news)
 esac
 
 "$hybridop" study $folder/$task.yaml -o $out/$task --variants $folder/variants-$task.yaml \
-    --tune-set data.eval=$valid --tune-set train.max_steps=50 --tune-set train.eval_every=0 \
+    --tune-set data.eval=$valid --tune-set train.max_steps=200 --tune-set train.eval_every=0 \
     --between "frozen,exact, every board" "$@"

@@ -128,11 +128,12 @@ hop_status hop_stage_tangent(struct hop_stage *stage, const struct hop_batch *ba
                              const struct hop_probe_set *set, const void *input, void *output,
                              struct hop_error *err);
 /* Feedback: delta (tokens, hidden), the gradient of the stage's output or what stands for it, is
- * taken as the gradient of the output of every block. Adds to the gradients of the adapters of
- * o_proj and down_proj, whose products are added to the residual stream; all others stay 0. Forward
- * operations only; the slot stays as it is. For zeroth-order stages without a head. */
+ * taken as the gradient of the output of every block from block lo of the model on. Adds to the
+ * gradients of their adapters of o_proj and down_proj, whose products are added to the residual
+ * stream; all others stay 0. Forward operations only; the slot stays as it is. For zeroth-order
+ * stages without a head. */
 hop_status hop_stage_feedback(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
-                              const void *delta, struct hop_error *err);
+                              int32_t lo, const void *delta, struct hop_error *err);
 /* Frees a slot that no backward will. */
 void hop_stage_release(struct hop_stage *stage, int32_t slot);
 

@@ -70,14 +70,15 @@ static hop_status check_call(const struct hop_stage *stage, int32_t slot, struct
 }
 
 hop_status hop_stage_feedback(struct hop_stage *stage, const struct hop_batch *batch, int32_t slot,
-                              const void *delta, struct hop_error *err)
+                              int32_t lo, const void *delta, struct hop_error *err)
 {
     struct hop__run run;
     const void *d;
     HOP_TRY(check_call(stage, slot, err));
     HOP_TRY(hop__stage_run(stage, batch, 1, &run, err));
     HOP_TRY(take_delta(stage, &run, delta, &d, err));
-    for (size_t i = 0; i < stage->layout.blocks; i++) {
+    const int32_t first = lo > stage->config.lo ? lo - stage->config.lo : 0;
+    for (size_t i = (size_t)first; i < stage->layout.blocks; i++) {
         const struct pass pass = {.stage = stage,
                                   .run = &run,
                                   .i = i,

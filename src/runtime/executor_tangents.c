@@ -93,7 +93,8 @@ static hop_status feed_back(struct hop_executor_pass *pass, const struct hop_tas
                             struct hop_error *err)
 {
     const struct hop_batch *const batch = &pass->batches[task->micro_batch];
-    HOP_TRY(hop_stage_feedback(part->stage, batch, part->slots.of[task->micro_batch], delta, err));
+    HOP_TRY(hop_stage_feedback(part->stage, batch, part->slots.of[task->micro_batch],
+                               hop_plan_feedback_lo(pass->executor->plan), delta, err));
     release_slot(part, task->micro_batch);
     if (output)
         memcpy(output, delta, (size_t)batch->tokens * hop_pass_token_bytes(pass));

@@ -54,8 +54,9 @@ struct hop_job {
     struct { /* zo */
         json_t *probes_value;
         int32_t probes; /* from probes_value, or HOP_PROBES_AUTO */
-        int64_t probe_batch;
-        double epsilon, learning_rate; /* learning_rate 0: HOP_JOB_ZO_RATE of train.learning_rate */
+        int64_t probe_batch, feedback_blocks;
+        double epsilon, learning_rate; /* learning_rate 0: HOP_JOB_ZO_RATE of train.learning_rate,
+                                          with feedback the same */
         json_t *early_exit, *blocks;
         int32_t lo, hi;      /* from blocks: those of `single` that are zeroth-order */
         int32_t exit_probes; /* from early_exit, or HOP_PROBES_AUTO */

@@ -213,6 +213,7 @@ static hop_status fill_request(const struct hop_job *job, struct hop_problem *pr
                                   .exit_probes = job->zo.exit_probes,
                                   .directions = (enum hop_directions)job->zo.directions,
                                   .exit_base = (enum hop_exit_base)job->zo.exit_base,
+                                  .feedback_blocks = (int32_t)job->zo.feedback_blocks,
                                   .fixed_blocks = problem->fixed_blocks,
                                   .devices = device_use(job),
                                   .objective = (enum hop_objective)job->plan.objective,

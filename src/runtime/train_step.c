@@ -165,12 +165,14 @@ static double rate_at(const struct hop_coordinator *c, double peak, int64_t step
     return hop_learning_rate_at(&schedule, step - 1);
 }
 
-/* Estimates point nearly anywhere: at the rate of exact gradients they do harm
- * (docs/experiments.md). */
+/* Estimates from probes point nearly anywhere: at the rate of exact gradients they do harm.
+ * Feedback does not (docs/experiments.md). */
 static double zo_peak_of(const struct hop_job *job)
 {
-    return job->zo.learning_rate > 0 ? job->zo.learning_rate
-                                     : job->train.learning_rate * HOP_JOB_ZO_RATE;
+    const double rate = job->train.learning_rate;
+    if (job->zo.learning_rate > 0)
+        return job->zo.learning_rate;
+    return job->zo.estimator == HOP_FEEDBACK ? rate : rate * HOP_JOB_ZO_RATE;
 }
 
 static struct hop_update make_update(const struct hop_coordinator *c, int64_t step,

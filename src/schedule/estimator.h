@@ -14,12 +14,12 @@
  * and the gradient is the mean of g_q z_q over all Q + Q' probes. With HOP_PER_SAMPLE every sample
  * of the micro-batch has its own z and g, and g_q z_q is their sum.
  *
- *     feedback     delta stands for the gradient of the output of every block: exact for the last
- *                  one, and elsewhere as if the blocks behind were the identity, which their
- *                  residual streams nearly are. The adapters of o_proj and down_proj, which write
- *                  into the stream, get the gradient that follows from it by products of matrices
- *                  alone; the others stay as they are. One DELTA a micro-batch on every
- *                  zeroth-order part, no probes. */
+ *     feedback     delta stands for the gradient of the output of the last feedback_blocks blocks:
+ *                  exact for the last one, and elsewhere as if the blocks behind were the identity,
+ *                  which their residual streams nearly are. The adapters of o_proj and down_proj,
+ *                  which write into the stream, get the gradient that follows from it by products
+ *                  of matrices alone; all others stay as they are. One DELTA a micro-batch on
+ *                  every part with such a block, no probes. */
 #ifndef HOP_SCHEDULE_ESTIMATOR_H
 #define HOP_SCHEDULE_ESTIMATOR_H
 
@@ -27,6 +27,8 @@
 
 /* The last zeroth-order part of a line, or -1. */
 int32_t hop_plan_last_zeroth_order(const struct hop_plan *plan);
+/* The first block that feedback trains, the number of blocks where there is none. */
+int32_t hop_plan_feedback_lo(const struct hop_plan *plan);
 /* Does the part have PROBEs, when the plan has probes? */
 bool hop_plan_runs_probes(const struct hop_plan *plan, int32_t part);
 /* Does it have EXIT_PROBEs, when the plan has exit probes? */

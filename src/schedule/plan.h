@@ -54,7 +54,7 @@ enum hop_estimator {
     HOP_CENTRAL,    /* two-sided ones: two passes a probe */
     HOP_BOUNDARY,   /* <delta, J z>: tangents through the zeroth-order parts, and the gradient delta
                        of their output from the first backprop part */
-    HOP_FEEDBACK,   /* delta itself, handed back unchanged past every block: no probes */
+    HOP_FEEDBACK,   /* delta itself, handed back unchanged past the blocks it trains: no probes */
     HOP_ESTIMATORS
 };
 extern const char *const hop_estimator_names[]; /* "difference", ..., NULL */
@@ -84,6 +84,8 @@ struct hop_plan {
     enum hop_estimator estimator;
     enum hop_directions directions;
     enum hop_exit_base exit_base;
+    int32_t feedback_blocks;     /* the blocks next to the first backprop one that feedback trains;
+                                    0: all zeroth-order ones */
     int32_t micro_batch_samples; /* rows of a micro-batch, for people and files; 0: not known */
     enum hop_collective collective;
     struct hop_part *parts;

@@ -382,6 +382,9 @@ static hop_status check_exit_probes(const struct hop_plan *plan, struct hop_erro
 
 static hop_status check_estimator(const struct hop_plan *plan, struct hop_error *err)
 {
+    if (plan->feedback_blocks < 0)
+        return hop_fail(err, HOP_INPUT, "plan: %d feedback blocks; use 0 for all, or more",
+                        plan->feedback_blocks);
     if (plan->exit_probes > 0)
         HOP_TRY(check_exit_probes(plan, err));
     if (!hop_plan_has_zeroth_order(plan) || hop_estimator_has_exit(plan->estimator))

@@ -41,15 +41,15 @@ json_t *hop_plan_json(const struct hop_plan *plan, const char *const *device_nam
         }
     }
     return json_pack(
-        "{s:s, s:b, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, "
-        "s:o}",
+        "{s:s, s:b, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o, "
+        "s:o, s:o}",
         "strategy", plan->strategy, "feasible", 1, "reason", "", "blocks", plan->blocks,
         "micro_batches", plan->micro_batches, "micro_batch_samples", plan->micro_batch_samples,
         "probes", plan->probes, "probe_batch", plan->probe_batch, "exit_probes", plan->exit_probes,
-        "estimator", hop_estimator_names[plan->estimator], "directions",
-        hop_directions_names[plan->directions], "exit_base", hop_exit_base_names[plan->exit_base],
-        "collective", hop_collective_names[plan->collective], "formula_seconds",
-        hop_json_real(plan->formula_seconds), "simulated_seconds",
+        "feedback_blocks", plan->feedback_blocks, "estimator", hop_estimator_names[plan->estimator],
+        "directions", hop_directions_names[plan->directions], "exit_base",
+        hop_exit_base_names[plan->exit_base], "collective", hop_collective_names[plan->collective],
+        "formula_seconds", hop_json_real(plan->formula_seconds), "simulated_seconds",
         hop_json_real(plan->simulated_seconds), "bound_seconds", hop_json_real(plan->bound_seconds),
         "all_devices_seconds", hop_json_real(plan->all_devices_seconds), "parts", parts);
 }
@@ -245,6 +245,7 @@ static hop_status parse_header(const json_t *object, const char *where, struct h
     HOP_TRY(get_int32(object, "probes", where, 0, &plan->probes, err));
     HOP_TRY(get_int32(object, "probe_batch", where, 0, &plan->probe_batch, err));
     HOP_TRY(get_int32(object, "exit_probes", where, 0, &plan->exit_probes, err));
+    HOP_TRY(get_int32(object, "feedback_blocks", where, 0, &plan->feedback_blocks, err));
     HOP_TRY(get_choices(object, where, plan, err));
     HOP_TRY(get_number(object, "formula_seconds", where, NAN, &plan->formula_seconds, err));
     HOP_TRY(get_number(object, "simulated_seconds", where, NAN, &plan->simulated_seconds, err));

@@ -74,6 +74,14 @@ static double probe_seconds(const struct hop_cost_table *cost, const struct hop_
     return seconds;
 }
 
+/* None of a DELTA that makes derivatives of tangents. */
+static double feedback_seconds(const struct hop_cost_table *cost, const struct hop_plan *plan,
+                               const struct hop_part *part)
+{
+    const int32_t first = hop_plan_feedback_lo(plan), lo = first > part->lo ? first : part->lo;
+    return lo < part->hi ? hop_cost_feedback(cost, part->device, lo, part->hi) : 0;
+}
+
 double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *plan,
                       const struct hop_task *task)
 {
@@ -88,9 +96,7 @@ double hop_price_task(const struct hop_cost_table *cost, const struct hop_plan *
     case HOP_EXIT_PROBE:
         return probe_seconds(cost, plan, task);
     case HOP_DELTA:
-        return plan->estimator == HOP_FEEDBACK
-                   ? share(part) * hop_cost_feedback(cost, device, lo, hi)
-                   : 0;
+        return share(part) * feedback_seconds(cost, plan, part);
     case HOP_STEP:
         return held_share(part) * hop_cost_step(cost, device, lo, hi);
     default:

@@ -266,8 +266,7 @@ hop_status hop_line_bound_create(const struct hop_pipeline *pipeline, const stru
     const size_t n = (size_t)pipeline->type_count;
     const size_t cells = (size_t)order->states * ((size_t)pipeline->blocks + 1);
     const bool probed = front && pipeline->probes > 0;
-    const bool feedback = front && pipeline->front == HOP_GRADIENT_ZEROTH_ORDER &&
-                          pipeline->estimator == HOP_FEEDBACK;
+    const bool feedback = front && hop_pipeline_feeds_all(pipeline);
     struct hop_line_bound bound = {.pipeline = pipeline,
                                    .order = order,
                                    .probed = probed,

@@ -62,6 +62,7 @@ hop_status hop_plan_begin_exact(const struct hop_plan_request *request, const ch
     out->estimator = HOP_DIFFERENCE;
     out->directions = HOP_SHARED;
     out->exit_base = HOP_EXIT_OWN;
+    out->feedback_blocks = 0;
     return HOP_OK;
 }
 

@@ -94,6 +94,24 @@ static void count_probes(struct hop_pipeline *pipeline)
     pipeline->exit_tasks = count_tasks(pipeline, pipeline->exit_probes);
 }
 
+static bool feeds(const struct hop_pipeline *pipeline)
+{
+    return pipeline->front == HOP_GRADIENT_ZEROTH_ORDER && pipeline->estimator == HOP_FEEDBACK;
+}
+
+/* Which parts keep micro-batches for feedback to some blocks depends on where the last of them ends,
+ * which a search from the front does not know yet: for more than one block all do, as if it were to
+ * all blocks, so that in a tight memory a plan that fits may be left out. */
+static bool keeps_everywhere(const struct hop_pipeline *pipeline)
+{
+    return feeds(pipeline) && pipeline->request->feedback_blocks != 1;
+}
+
+bool hop_pipeline_feeds_all(const struct hop_pipeline *pipeline)
+{
+    return feeds(pipeline) && pipeline->request->feedback_blocks == 0;
+}
+
 /* Of the tasks of one kind of a micro-batch: the first pass of each, and the others. */
 static double pass_seconds(double forward, double more, int32_t tasks, int32_t passes)
 {
@@ -105,9 +123,7 @@ static double backward_seconds(const struct hop_pipeline *pipeline,
 {
     if (device->bp)
         return device->backward[block];
-    const bool feedback =
-        pipeline->front == HOP_GRADIENT_ZEROTH_ORDER && pipeline->estimator == HOP_FEEDBACK;
-    return feedback ? device->feedback[block] : 0;
+    return hop_pipeline_feeds_all(pipeline) ? device->feedback[block] : 0;
 }
 
 static void sum_figures(const struct hop_pipeline *pipeline, struct hop_device_type *type)
@@ -208,7 +224,7 @@ static void set_estimator(struct hop_pipeline *pipeline, int32_t probes)
     pipeline->probes = feedback ? 0 : probes;
     pipeline->exit_probes = exit_probes > 0 ? exit_probes : 0;
     pipeline->through = hop_estimator_has_exit(pipeline->estimator);
-    pipeline->front_kept = feedback || tangents;
+    pipeline->front_kept = keeps_everywhere(pipeline) || tangents;
 }
 
 hop_status hop_pipeline_create(const struct hop_plan_request *request, int32_t probes,
@@ -271,7 +287,8 @@ bool hop_pipeline_fits_last(const struct hop_pipeline *pipeline, int32_t type, i
                             int32_t hi)
 {
     const int32_t device = pipeline->types[type].devices[0];
-    const double bytes = hop_cost_memory(pipeline->cost, device, lo, hi, pipeline->front_kept) +
+    const int32_t kept = pipeline->front_kept || feeds(pipeline);
+    const double bytes = hop_cost_memory(pipeline->cost, device, lo, hi, kept) +
                          hop_pipeline_last_bytes(pipeline, type, hi);
     return bytes <= pipeline->cost->devices[device].memory;
 }

@@ -50,6 +50,11 @@ hop_status hop_pipeline_create(const struct hop_plan_request *request, int32_t p
                                struct hop_error *err);
 void hop_pipeline_free(struct hop_pipeline *pipeline);
 
+/* Does feedback train all blocks on BP-free stages? Where it trains those of the last ones only, no
+ * block has a price of its own: that depends on the cut. Then its DELTAs count as nothing here, as
+ * a lower bound may, and the simulation prices them. */
+bool hop_pipeline_feeds_all(const struct hop_pipeline *pipeline);
+
 static inline double hop_sum(const double *running, int32_t lo, int32_t hi)
 {
     return running[hi] - running[lo];

@@ -24,6 +24,7 @@ struct hop_plan hop_request_plan(const struct hop_plan_request *request, const c
                             .estimator = request->estimator,
                             .directions = request->directions,
                             .exit_base = request->exit_base,
+                            .feedback_blocks = request->feedback_blocks,
                             .micro_batch_samples = (int32_t)request->cost->micro_batch_samples,
                             .formula_seconds = NAN,
                             .simulated_seconds = NAN,

@@ -47,6 +47,7 @@ struct hop_plan_request {
     enum hop_estimator estimator;
     enum hop_directions directions;
     enum hop_exit_base exit_base;
+    int32_t feedback_blocks; /* as in the plan */
     bool untrained; /* BP-free parts, and those of zo_lo and zo_hi, keep their adapters as they are:
                        what `frozen` does, for `single` */
     const int32_t *fixed_blocks; /* (devices): blocks a device must hold, stages in cluster order

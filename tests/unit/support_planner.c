@@ -244,6 +244,16 @@ static double bytes_of(const struct hop_cost_table *cost, const struct hop_plan 
     return part->lo == 0 && part->hi == cost->blocks ? bytes - cost->tied_bytes : bytes;
 }
 
+/* The first block that feedback trains, in a plan whose BP-free parts are in front. */
+static int32_t fed_from(const struct hop_plan *plan)
+{
+    int32_t front = 0;
+    for (int32_t p = 0; p < plan->part_count; p++)
+        if (plan->parts[p].gradient != HOP_GRADIENT_BACKPROP)
+            front = plan->parts[p].hi;
+    return plan->feedback_blocks > 0 ? front - plan->feedback_blocks : 0;
+}
+
 /* Tangents and feedback: a BP-free part keeps as many micro-batches as fit, at least one, and the
  * last one the tangents of as many as then fit, at least of one. */
 static bool keep_front(const struct brute *brute, struct hop_plan *plan, int32_t p)
@@ -252,7 +262,8 @@ static bool keep_front(const struct brute *brute, struct hop_plan *plan, int32_t
     const double memory = brute->cost->devices[part->device].memory;
     const bool trained = part->gradient == HOP_GRADIENT_ZEROTH_ORDER;
     const bool tangents = trained && plan->estimator == HOP_BOUNDARY && plan->probes;
-    const bool keeps = tangents || (trained && plan->estimator == HOP_FEEDBACK);
+    const bool feeds = trained && plan->estimator == HOP_FEEDBACK && part->hi > fed_from(plan);
+    const bool keeps = tangents || feeds;
     const bool waits = tangents && is_last_front(plan, p);
     part->in_flight = keeps ? plan->micro_batches : 0;
     part->pending = waits;
@@ -403,6 +414,7 @@ static struct brute begin(const struct hop_plan_request *request, int32_t probes
                                    .micro_batches = request->micro_batches,
                                    .probe_batch = request->probe_batch,
                                    .estimator = request->estimator,
+                                   .feedback_blocks = request->feedback_blocks,
                                    .directions = request->directions,
                                    .exit_base = request->exit_base}};
     for (int32_t d = 0; d < request->cost->device_count; d++)

@@ -126,8 +126,10 @@ void support_random_estimator(struct hop_plan *plan, uint64_t *state)
         train_front(plan, front, 0, support_between(state, 1, front));
         plan->exit_probes = support_between(state, 1, 3);
     }
-    if (plan->estimator == HOP_FEEDBACK)
+    if (plan->estimator == HOP_FEEDBACK) {
         plan->probes = 0;
+        plan->feedback_blocks = support_between(state, 0, plan->blocks);
+    }
     limit_kept(plan, state);
 }
 

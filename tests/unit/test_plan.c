@@ -194,6 +194,7 @@ static void assert_same(const struct hop_plan *a, const struct hop_plan *b)
     assert_int_equal(a->probes, b->probes);
     assert_int_equal(a->probe_batch, b->probe_batch);
     assert_int_equal(a->exit_probes, b->exit_probes);
+    assert_int_equal(a->feedback_blocks, b->feedback_blocks);
     assert_int_equal(a->estimator, b->estimator);
     assert_int_equal(a->directions, b->directions);
     assert_int_equal(a->exit_base, b->exit_base);

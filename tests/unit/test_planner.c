@@ -149,6 +149,7 @@ static void plans_of_estimators_are_the_best(void **state)
         {.estimator = HOP_BOUNDARY},
         {.estimator = HOP_BOUNDARY, .directions = HOP_PER_SAMPLE},
         {.estimator = HOP_FEEDBACK},
+        {.estimator = HOP_FEEDBACK, .feedback_blocks = 1},
         {.exit_probes = 1},
         {.exit_probes = 3, .exit_base = HOP_EXIT_FULL_MODEL},
         {.estimator = HOP_CENTRAL, .exit_probes = 2},
@@ -339,8 +340,12 @@ static void beat_random_lines(const struct hop_plan_request *estimator, uint64_t
 }
 
 static const struct hop_plan_request estimators[] = {
-    {.estimator = HOP_DIFFERENCE}, {.estimator = HOP_CENTRAL}, {.estimator = HOP_BOUNDARY},
-    {.estimator = HOP_FEEDBACK},   {.exit_probes = 2},
+    {.estimator = HOP_DIFFERENCE},
+    {.estimator = HOP_CENTRAL},
+    {.estimator = HOP_BOUNDARY},
+    {.estimator = HOP_FEEDBACK},
+    {.exit_probes = 2},
+    {.estimator = HOP_FEEDBACK, .feedback_blocks = 1},
 };
 enum { ESTIMATORS = sizeof estimators / sizeof *estimators };
 

@@ -227,30 +227,41 @@ static void estimators_match_hand(void **state)
     static const struct {
         struct kind kind;
         const char *lists[4];
-        int32_t slots[4], pending;
+        int32_t slots[4], pending, feedback_blocks;
     } cases[] = {
         /* d3: F0 3-4, B0 4-5, F1 5-6, B1 6-7; d2: B0 5-6, B1 7-8. */
         {{HOP_BOUNDARY, 1, 0, HOP_EXIT_OWN},
          {"F0 F1 P0 P1 S", "F0 F1 P0 P1 D0 D1 S", "F0 F1 B0 B1 S", "F0 B0 F1 B1 S"},
          {2, 2, 2, 1},
-         2},
+         2,
+         0},
         {{HOP_FEEDBACK, 0, 0, HOP_EXIT_OWN},
          {"F0 F1 D0 D1 S", "F0 F1 D0 D1 S", "F0 F1 B0 B1 S", "F0 B0 F1 B1 S"},
          {2, 2, 2, 1},
+         0,
          0},
+        /* The block of d0 is not fed. */
+        {{HOP_FEEDBACK, 0, 0, HOP_EXIT_OWN},
+         {"F0 F1 S", "F0 F1 D0 D1 S", "F0 F1 B0 B1 S", "F0 B0 F1 B1 S"},
+         {0, 2, 2, 1},
+         0,
+         1},
         {{HOP_DIFFERENCE, 0, 1, HOP_EXIT_FULL_MODEL},
          {"F0 F1 E0 E1 S", "F0 F1 E0 E1 S", "F0 F1 B0 B1 S", "F0 B0 F1 B1 S"},
          {0, 0, 2, 1},
+         0,
          0},
         /* Two passes a probe: d0 P0 2-4, P1 4-6; d1 P0 4-6, P1 6-8; d2 B0 5-6, P0 6-8, B1 8-9,
          * P1 9-11. */
         {{HOP_CENTRAL, 1, 0, HOP_EXIT_OWN},
          {"F0 F1 P0 P1 S", "F0 F1 P0 P1 S", "F0 F1 B0 P0 B1 P1 S", "F0 B0 F1 B1 P0 P1 S"},
          {0, 0, 2, 1},
+         0,
          0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct hop_plan plan = plan_of(&cases[i].kind);
+        plan.feedback_blocks = cases[i].feedback_blocks;
         struct hop_cost_table cost = support_cost(&plan);
         for (int32_t d = 0; d < 4; d++)
             for (int32_t b = 0; b < 4; b++)
@@ -350,6 +361,10 @@ static void passes_and_messages_are_priced(void **state)
     assert_true(hop_price_memory(&cost, &plan, 1, 2, 1) == 2 * 10 + 300);
     plan.estimator = HOP_FEEDBACK;
     plan.probes = 0;
+    assert_true(hop_price_task(&cost, &plan, &delta) == 2);
+    assert_int_equal(hop_plan_feedback_lo(&plan), 0);
+    plan.feedback_blocks = 1;
+    assert_int_equal(hop_plan_feedback_lo(&plan), 1);
     assert_true(hop_price_task(&cost, &plan, &delta) == 2);
     hop_cost_free(&cost);
     hop_plan_free(&plan);
@@ -456,6 +471,16 @@ static double ready_at(const struct replay *r, const struct hop_task *task)
     }
 }
 
+static bool is_fed(const struct hop_plan *plan, int32_t block)
+{
+    int32_t fed = 0;
+    for (int32_t p = 0; p < plan->part_count; p++)
+        if (plan->parts[p].gradient == HOP_GRADIENT_ZEROTH_ORDER && plan->parts[p].hi > fed)
+            fed = plan->parts[p].hi;
+    return plan->estimator == HOP_FEEDBACK &&
+           (plan->feedback_blocks == 0 || block + plan->feedback_blocks >= fed);
+}
+
 static double seconds_of(const struct replay *r, const struct hop_task *task)
 {
     const struct hop_part *const part = &r->plan->parts[task->part];
@@ -475,7 +500,7 @@ static double seconds_of(const struct replay *r, const struct hop_task *task)
             [HOP_BACKWARD] = device->backward[b],
             [HOP_PROBE] = device->forward[b] + (passes - 1) * device->probe[b],
             [HOP_EXIT_PROBE] = device->forward[b] + (passes - 1) * device->probe[b],
-            [HOP_DELTA] = r->plan->estimator == HOP_FEEDBACK ? device->feedback[b] : 0,
+            [HOP_DELTA] = is_fed(r->plan, b) ? device->feedback[b] : 0,
             [HOP_STEP] = device->step[b],
         };
         seconds += of_block[task->kind];

@@ -389,7 +389,7 @@ static void feedback_case(const struct tiny *t, const struct hop_ops *ops)
     for (int i = 0; i < 2; i++) {
         struct hop_stage *const stage = i == 0 ? s.stage : plain.stage;
         assert_ok(hop_stage_forward(stage, &t->b.batch, 1, NULL, hidden, NULL, &err));
-        assert_ok(hop_stage_feedback(stage, &t->b.batch, 1, delta, &err));
+        assert_ok(hop_stage_feedback(stage, &t->b.batch, 1, 0, delta, &err));
     }
     check_gradients(&s, &plain, &fixed);
     hop_parameters_free(&fixed);

@@ -611,7 +611,7 @@ static void feed_back(struct support_stage *s, const struct tiny *t, float *delt
     static float hidden[HIDDEN];
     assert_ok(hop_stage_forward(s->stage, &t->b.batch, 0, NULL, hidden, NULL, &err));
     gradient_behind(t, 2, hidden, delta);
-    assert_ok(hop_stage_feedback(s->stage, &t->b.batch, 0, delta, &err));
+    assert_ok(hop_stage_feedback(s->stage, &t->b.batch, 0, 0, delta, &err));
 }
 
 /* The last operation of block [lo, lo + 1) is down_proj, whose gradient is then exact. */
@@ -647,9 +647,17 @@ static void feedback_case(const struct tiny *t, const struct hop_ops *ops)
     /* Added to, from a slot that stays as it is. */
     assert_true(p->total <= PARAMETERS);
     memcpy(once, p->gradients, p->total * sizeof *once);
-    assert_ok(hop_stage_feedback(s.stage, &t->b.batch, 0, delta, &err));
+    assert_ok(hop_stage_feedback(s.stage, &t->b.batch, 0, 0, delta, &err));
     for (size_t i = 0; i < p->total; i++)
         once[i] *= 2;
+    assert_true(support_error(p->gradients, once, p->total) < 1e-6);
+    /* To block 1 only. */
+    assert_ok(hop_stage_feedback(s.stage, &t->b.batch, 0, 1, delta, &err));
+    for (size_t i = 0; i < p->count; i++) {
+        const struct hop_parameter *const item = &p->items[i];
+        for (size_t k = item->offset; item->block == 1 && k < item->offset + item->count; k++)
+            once[k] *= 1.5f;
+    }
     assert_true(support_error(p->gradients, once, p->total) < 1e-6);
     support_stage_close(&s);
 }
@@ -712,10 +720,10 @@ static void slots_case(const struct tiny *t, const struct hop_ops *ops)
     open_stage(&s, t, ops, &config);
     assert_fails(hop_stage_tangent(s.stage, batch, 1, &set, NULL, first, &err), HOP_INTERNAL,
                  "slot 1");
-    assert_fails(hop_stage_feedback(s.stage, batch, 0, delta, &err), HOP_INTERNAL, "slot 0");
+    assert_fails(hop_stage_feedback(s.stage, batch, 0, 0, delta, &err), HOP_INTERNAL, "slot 0");
     assert_ok(hop_stage_forward(s.stage, batch, 1, NULL, hidden, NULL, &err));
     assert_ok(hop_stage_tangent(s.stage, batch, 1, &set, NULL, first, &err));
-    assert_ok(hop_stage_feedback(s.stage, batch, 1, delta, &err));
+    assert_ok(hop_stage_feedback(s.stage, batch, 1, 0, delta, &err));
     assert_ok(hop_stage_forward(s.stage, batch, 0, NULL, hidden, NULL, &err));
     assert_ok(hop_stage_tangent(s.stage, batch, 1, &set, NULL, again, &err));
     assert_memory_equal(first, again, bytes);
@@ -810,7 +818,7 @@ static void run_everything(const struct tiny *t, const struct hop_ops *ops, enum
     hop_convert(out->hidden, HOP_F32, raw, dtype, n);
     assert_ok(hop_stage_tangent(s.stage, &t->b.batch, 0, &set, input, raw, &err));
     hop_convert(out->tangent, HOP_F32, raw, dtype, PROBES * n);
-    assert_ok(hop_stage_feedback(s.stage, &t->b.batch, 0, input, &err));
+    assert_ok(hop_stage_feedback(s.stage, &t->b.batch, 0, 0, input, &err));
     assert_ok(hop_stage_probe(s.stage, &t->b.batch, &set, input, raw, out->logprob, &err));
     hop_convert(out->probed, HOP_F32, raw, dtype, PROBES * n);
     const struct hop_parameters *const p = hop_stage_parameters(s.stage);
@@ -897,7 +905,7 @@ static void check_steady(struct support_stage *s, const struct hop_stage_config 
         if (config->slots > 0) {
             assert_ok(hop_stage_forward(s->stage, &b->batch, 0, NULL, hidden, logprob, &err));
             assert_ok(hop_stage_tangent(s->stage, &b->batch, 0, &set, NULL, probed, &err));
-            assert_ok(hop_stage_feedback(s->stage, &b->batch, 0, hidden, &err));
+            assert_ok(hop_stage_feedback(s->stage, &b->batch, 0, 0, hidden, &err));
             hop_stage_release(s->stage, 0);
         }
         assert_ok(hop_stage_probe(s->stage, &b->batch, &set, NULL, probed, NULL, &err));
