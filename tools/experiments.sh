@@ -14,7 +14,7 @@ folder=examples/experiments
 task=${1:-}
 [ $# -gt 0 ] && shift
 
-# The rates are chosen by short runs, on rows that are not those of the table.
+# The rates are chosen by runs of the same length with one seed, on rows that are not those of the table.
 case $task in
 wordnet)
     tools/gloss-data.sh examples/demo/data
@@ -39,5 +39,5 @@ ag-news)
 esac
 
 "$hybridop" study $folder/$task.yaml -o $out/$task --variants $folder/variants-$task.yaml \
-    --tune-set data.eval=$valid --tune-set train.max_steps=200 --tune-set train.eval_every=0 \
+    --tune-set data.eval=$valid --tune-set train.eval_every=0 \
     --between "frozen,exact, every board" "$@"

@@ -9,7 +9,7 @@
 #include "io/yaml.h"
 #include "model/direction.h"
 #include "model/lora.h"
-#include "schedule/estimator.h"
+#include "runtime/job_estimator.h"
 #include "strategy/strategy.h"
 #include "text/chat.h"
 
@@ -280,8 +280,10 @@ static const struct hop_field zo_fields[] = {
     {.key = "estimator",
      .type = HOP_FIELD_CHOICE,
      .offset = AT(zo.estimator),
-     .choices = hop_estimator_choices,
-     .help = "how BP-free devices learn about their gradient; none: they stay untrained"},
+     .choices = hop_job_estimator_choices,
+     .fallback = HOP_JOB_ESTIMATOR_AUTO,
+     .help = "how BP-free devices learn about their gradient; none: they stay untrained; auto: "
+             "feedback where it can, difference where the job asks for probes"},
     {.key = "feedback_blocks",
      .type = HOP_FIELD_INT,
      .offset = AT(zo.feedback_blocks),
@@ -444,20 +446,6 @@ static hop_status read_early_exit(struct hop_job *job, const char *where, struct
     return HOP_OK;
 }
 
-/* What only needs the keys themselves. */
-static hop_status check_estimator(struct hop_job *job, const char *where, struct hop_error *err)
-{
-    const bool has_exit = job->zo.estimator < HOP_ESTIMATORS &&
-                          hop_estimator_has_exit((enum hop_estimator)job->zo.estimator);
-    if (!has_exit && job->zo.exit_probes > 0)
-        return hop_fail(err, HOP_INPUT,
-                        "%s: zo.early_exit: the estimator %s knows no early exit; use auto or 0",
-                        where, hop_estimator_choices[job->zo.estimator]);
-    if (!has_exit)
-        job->zo.exit_probes = 0;
-    return HOP_OK;
-}
-
 /* zo.blocks: [lo, hi) */
 static hop_status read_zo_blocks(struct hop_job *job, const char *where, struct hop_error *err)
 {
@@ -501,7 +489,20 @@ static hop_status check_stopping(const struct hop_job *job, const char *where,
     return HOP_OK;
 }
 
-static hop_status check(struct hop_job *job, const char *where, struct hop_error *err)
+/* Does a job name a key that only means something with probes? */
+static bool asks_for_probes(const json_t *job)
+{
+    static const char *const keys[] = {"probes",     "probe_batch",  "epsilon",  "directions",
+                                       "early_exit", "distribution", "exit_base"};
+    const json_t *const zo = json_object_get(job, "zo");
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        if (json_object_get(zo, keys[k]))
+            return true;
+    return false;
+}
+
+static hop_status check(struct hop_job *job, const json_t *object, const char *where,
+                        struct hop_error *err)
 {
     HOP_TRY(require(job->model, where, "model", "model: models/wordnet-3m", err));
     HOP_TRY(require(job->data.train, where, "data.train", "data: {train: train.jsonl}", err));
@@ -517,7 +518,6 @@ static hop_status check(struct hop_job *job, const char *where, struct hop_error
                         where);
     HOP_TRY(read_probes(job, where, err));
     HOP_TRY(read_early_exit(job, where, err));
-    HOP_TRY(check_estimator(job, where, err));
     HOP_TRY(read_zo_blocks(job, where, err));
     HOP_TRY(check_stopping(job, where, err));
     if (job->plan.micro_batches > job->train.batch_size)
@@ -531,7 +531,8 @@ static hop_status check(struct hop_job *job, const char *where, struct hop_error
                         where, (long long)job->train.batch_size, (long long)job->train.micro_batch);
     struct hop_lora_config lora;
     HOP_TRY(hop_job_lora(job, &lora, err));
-    return read_cluster(job, where, err);
+    HOP_TRY(read_cluster(job, where, err));
+    return hop_job_choose_estimator(job, where, asks_for_probes(object), err);
 }
 
 hop_status hop_job_load(const char *path, const char *const *overrides, size_t override_count,
@@ -547,7 +548,7 @@ hop_status hop_job_load(const char *path, const char *const *overrides, size_t o
     }
     HOP_TRY_DONE(apply_overrides(object, overrides, override_count, err));
     HOP_TRY_DONE(hop_schema_bind(hop_job_fields, object, path, &job, err));
-    HOP_TRY_DONE(check(&job, path, err));
+    HOP_TRY_DONE(check(&job, object, path, err));
     *out = job;
     job = (struct hop_job){0};
 done:

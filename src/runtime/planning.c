@@ -9,6 +9,7 @@
 #include "io/json.h"
 #include "model/adapter.h"
 #include "model/config.h"
+#include "runtime/job_estimator.h"
 #include "schedule/estimator.h"
 #include "strategy/strategy.h"
 
@@ -80,19 +81,10 @@ static hop_status adopt_adapter(struct hop_job *job, const struct hop_model_conf
     return HOP_OK;
 }
 
-static bool has_target(const struct hop_job *job, enum hop_target target)
-{
-    for (size_t i = 0; i < job->lora.targets.count; i++)
-        if (strcmp(job->lora.targets.items[i], hop_target_names[target]) == 0)
-            return true;
-    return false;
-}
-
 /* Feedback trains what is added to the residual stream. */
 static void warn_of_feedback(const struct hop_job *job)
 {
-    if (job->zo.estimator == HOP_FEEDBACK && !has_target(job, HOP_O_PROJ) &&
-        !has_target(job, HOP_DOWN_PROJ))
+    if (job->zo.estimator == HOP_FEEDBACK && !hop_job_feeds(job))
         hop_warn("zo.estimator: feedback trains the adapters of o_proj and down_proj only, and "
                  "lora.targets has neither: BP-free devices will learn nothing");
 }

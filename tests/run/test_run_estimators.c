@@ -271,6 +271,30 @@ static void test_resume(void **state)
     }
 }
 
+static const char *chosen_estimator(const char *devices, const char *targets, const char *more)
+{
+    const struct process plan = RUN("plan", job, "--json", "--set", targets, "--set", more, "--set",
+                                    text("cluster=%s", write_cluster(devices, 1, NULL)));
+    assert_success(&plan);
+    json_t *const object = json_loads(plan.out, 0, NULL);
+    const char *const name = text("%s", json_string_value(json_object_get(object, "estimator")));
+    json_decref(object);
+    return name;
+}
+
+/* Feedback, unless the job asks for probes, has no adapter for it, or no board gives a gradient. */
+static void test_choice(void **state)
+{
+    (void)state;
+    static const char plain[] = "lora.targets=[q_proj,v_proj]", nothing[] = "train.seed=1";
+    assert_string_equal(chosen_estimator("NB", PROJECTIONS, nothing), "feedback");
+    assert_string_equal(chosen_estimator("NB", "lora.targets=[o_proj]", nothing), "feedback");
+    assert_string_equal(chosen_estimator("NB", plain, nothing), "difference");
+    assert_string_equal(chosen_estimator("NB", PROJECTIONS, "zo.probes=3"), "difference");
+    assert_string_equal(chosen_estimator("NB", PROJECTIONS, "zo.epsilon=1e-3"), "difference");
+    assert_string_equal(chosen_estimator("NB", PROJECTIONS, "zo.estimator=central"), "central");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_warning),
         cmocka_unit_test(test_exit_offset),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
