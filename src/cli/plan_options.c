@@ -287,6 +287,7 @@ static void fill_estimator(const struct hop_plan_options *options, struct hop_pl
     request->directions =
         (enum hop_directions)given_choice(options->directions, hop_directions_names);
     request->exit_probes = given_probes(options->exit_probes, 0);
+    request->feedback_blocks = HOP_FEEDBACK_BLOCKS;
     request->exit_base = (enum hop_exit_base)given_choice(options->exit_base, hop_exit_base_names);
 }
 

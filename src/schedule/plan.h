@@ -72,6 +72,10 @@ extern const char *const hop_exit_base_names[]; /* "own", "full-model", NULL */
 
 enum { HOP_STRATEGY_NAME = 32 };
 
+/* Blocks that feedback trains where nobody says: the error grows from block to block
+ * (docs/experiments.md). */
+enum { HOP_FEEDBACK_BLOCKS = 1 };
+
 struct hop_plan {
     char strategy[HOP_STRATEGY_NAME];
     int32_t blocks;        /* of the model */

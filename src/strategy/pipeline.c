@@ -99,9 +99,9 @@ static bool feeds(const struct hop_pipeline *pipeline)
     return pipeline->front == HOP_GRADIENT_ZEROTH_ORDER && pipeline->estimator == HOP_FEEDBACK;
 }
 
-/* Which parts keep micro-batches for feedback to some blocks depends on where the last of them ends,
- * which a search from the front does not know yet: for more than one block all do, as if it were to
- * all blocks, so that in a tight memory a plan that fits may be left out. */
+/* Which parts keep micro-batches for feedback to some blocks depends on where the last of them
+ * ends, which a search from the front does not know yet: for more than one block all do, as if it
+ * were to all blocks, so that in a tight memory a plan that fits may be left out. */
 static bool keeps_everywhere(const struct hop_pipeline *pipeline)
 {
     return feeds(pipeline) && pipeline->request->feedback_blocks != 1;
