@@ -190,6 +190,12 @@ static hop_status samples_of(const struct hop_study_line *line, int64_t samples,
     return HOP_OK;
 }
 
+/* The value before training would press all others against the edge. */
+static size_t first_shown(const struct hop_study_line *line, enum curve curve)
+{
+    return curve != TRAINING && line->count > 2 && line->step[0] == 0;
+}
+
 struct plot {
     const char *file, *title, *y_label;
     enum curve curve;
@@ -207,13 +213,14 @@ static hop_status draw(const struct hop_study_view *view, const struct plot *plo
     HOP_TRY_DONE(hop_calloc(&samples, view->count, sizeof *samples, err));
     for (size_t i = 0; i < view->count; i++) {
         const struct hop_study_line *const line = line_of(&view->outcomes[i], plot->curve);
+        const size_t first = first_shown(line, plot->curve);
         HOP_TRY_DONE(samples_of(line, view->samples, &samples[i], err));
         lines[i] = (struct hop_chart_line){.name = view->outcomes[i].variant->name,
-                                           .x = plot->time ? line->seconds : samples[i],
-                                           .y = line->mean,
-                                           .low = line->low,
-                                           .high = line->high,
-                                           .count = line->count};
+                                           .x = (plot->time ? line->seconds : samples[i]) + first,
+                                           .y = line->mean + first,
+                                           .low = line->low + first,
+                                           .high = line->high + first,
+                                           .count = line->count - first};
     }
     snprintf(x_label, sizeof x_label, plot->time ? "seconds (%s)" : "training samples",
              hop_study_clock_names[view->clock]);
@@ -221,7 +228,8 @@ static hop_status draw(const struct hop_study_view *view, const struct plot *plo
                                     .x_label = x_label,
                                     .y_label = plot->y_label,
                                     .lines = lines,
-                                    .line_count = view->count};
+                                    .line_count = view->count,
+                                    .log_y = plot->curve == TRAINING};
     status = hop_chart_svg(&chart, out, err);
 done:
     for (size_t i = 0; samples && i < view->count; i++)
