@@ -152,13 +152,28 @@ static void add_exits(struct note *note, const struct hop_plan *plan)
         add(note, " against %s", bases[plan->exit_base]);
 }
 
+/* How far feedback reaches. */
+static void add_reach(struct note *note, const struct hop_plan *plan)
+{
+    const int32_t last = hop_plan_last_zeroth_order(plan), lo = hop_plan_feedback_lo(plan);
+    if (plan->estimator != HOP_FEEDBACK || last < 0)
+        return;
+    const int32_t hi = plan->parts[last].hi;
+    if (hi - lo == 1)
+        add(note, " to block %d", lo);
+    else
+        add(note, " to blocks %d-%d", lo, hi - 1);
+}
+
 bool hop_forecast_estimator(const struct hop_forecast *forecast, char *text, size_t size)
 {
     const struct hop_plan *const plan = &forecast->plan;
     struct note note = {.text = text, .size = size};
     if (!hop_plan_has_zeroth_order(plan) || is_plain(plan))
         return false;
-    add(&note, "%s, ", hop_estimator_names[plan->estimator]);
+    add(&note, "%s", hop_estimator_names[plan->estimator]);
+    add_reach(&note, plan);
+    add(&note, ", ");
     if (plan->probes > 0)
         add_count(&note, plan->probes, "probe");
     else

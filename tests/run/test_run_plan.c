@@ -608,7 +608,7 @@ static void test_estimators(void **state)
          2, 3},
         {"central", "1", "central, 2 probes each; 1 exit probe each\n", 2, 1},
         {"boundary", "auto", "boundary, 2 probes each\n", 2, 0},
-        {"feedback", "auto", "feedback, no probes\n", 0, 0},
+        {"feedback", "auto", "feedback to block 1, no probes\n", 0, 0},
         {"none", "0", "untrained    the adapters of", 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
