@@ -271,6 +271,19 @@ static void test_resume(void **state)
     }
 }
 
+/* Without zo.learning_rate: a tenth for estimates from probes, the same for feedback. */
+static void test_rates(void **state)
+{
+    (void)state;
+    const json_t *const probed = step_line(read_metrics(scratch("many-boundary")), 2);
+    const json_t *const fed = step_line(read_metrics(scratch("many-feedback")), 2);
+    assert_true(number(fed, "learning_rate") > 0);
+    assert_near("rate of probes", number(probed, "zo_learning_rate"),
+                number(probed, "learning_rate") / 10, 1e-12);
+    assert_near("rate of feedback", number(fed, "zo_learning_rate"), number(fed, "learning_rate"),
+                1e-12);
+}
+
 static const char *chosen_estimator(const char *devices, const char *targets, const char *more)
 {
     const struct process plan = RUN("plan", job, "--json", "--set", targets, "--set", more, "--set",
@@ -307,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_warning),
         cmocka_unit_test(test_exit_offset),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_rates),
         cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -82,8 +82,7 @@ static void test_only_gpus(void **state)
 
 /* What BP-free devices keep, send and hold differs with the estimator. With boundary the plan
  * cannot know that the first of them gets no tangents, and the last sends neither tangents nor a
- * gradient.
- */
+ * gradient; with feedback, which of them get no gradient or send none. */
 static void test_estimators(void **state)
 {
     (void)state;
@@ -95,7 +94,8 @@ static void test_estimators(void **state)
         {"per-sample", "zo.directions=per-sample", NULL, 0.03},
         {"boundary", "zo.estimator=boundary", "zo.probe_batch=2", 0.07},
         {"boundary-samples", "zo.estimator=boundary", "zo.directions=per-sample", 0.07},
-        {"feedback", "zo.estimator=feedback", NULL, 0.03},
+        {"feedback", "zo.estimator=feedback", NULL, 0.07},
+        {"feedback-all", "zo.estimator=feedback", "zo.feedback_blocks=0", 0.03},
         {"exit", "zo.early_exit=2", NULL, 0.03},
         {"exit-central", "zo.early_exit=3", "zo.estimator=central", 0.03},
     };
