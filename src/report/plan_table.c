@@ -152,13 +152,13 @@ static void add_exits(struct note *note, const struct hop_plan *plan)
         add(note, " against %s", bases[plan->exit_base]);
 }
 
-/* How far feedback reaches. */
+/* How far feedback reaches, in a plan with zeroth-order parts. */
 static void add_reach(struct note *note, const struct hop_plan *plan)
 {
-    const int32_t last = hop_plan_last_zeroth_order(plan), lo = hop_plan_feedback_lo(plan);
-    if (plan->estimator != HOP_FEEDBACK || last < 0)
+    if (plan->estimator != HOP_FEEDBACK)
         return;
-    const int32_t hi = plan->parts[last].hi;
+    const int32_t lo = hop_plan_feedback_lo(plan);
+    const int32_t hi = plan->parts[hop_plan_last_zeroth_order(plan)].hi;
     if (hi - lo == 1)
         add(note, " to block %d", lo);
     else

@@ -17,8 +17,10 @@ int32_t hop_plan_last_zeroth_order(const struct hop_plan *plan)
 
 int32_t hop_plan_feedback_lo(const struct hop_plan *plan)
 {
+    if (plan->estimator != HOP_FEEDBACK)
+        return plan->blocks;
     const int32_t last = hop_plan_last_zeroth_order(plan);
-    if (last < 0 || plan->estimator != HOP_FEEDBACK)
+    if (last < 0)
         return plan->blocks;
     const int32_t hi = plan->parts[last].hi, depth = plan->feedback_blocks;
     return depth > 0 && depth < hi ? hi - depth : 0;
@@ -55,9 +57,9 @@ enum hop_task_kind hop_plan_gradient_task(const struct hop_plan *plan, int32_t p
 {
     if (plan->parts[part].gradient == HOP_GRADIENT_BACKPROP)
         return HOP_BACKWARD;
-    const bool fed = plan->parts[part].hi > hop_plan_feedback_lo(plan);
     const bool takes_delta =
-        is_zeroth_order(plan, part) && (fed || hop_plan_keeps_tangents(plan, part));
+        is_zeroth_order(plan, part) &&
+        (plan->parts[part].hi > hop_plan_feedback_lo(plan) || hop_plan_keeps_tangents(plan, part));
     return takes_delta ? HOP_DELTA : HOP_TASK_KINDS;
 }
 

@@ -219,9 +219,8 @@ static hop_status add_types(struct hop_pipeline *pipeline, struct hop_error *err
 static void set_estimator(struct hop_pipeline *pipeline, int32_t probes)
 {
     const int32_t exit_probes = pipeline->request->exit_probes;
-    const bool feedback = pipeline->estimator == HOP_FEEDBACK;
     const bool tangents = pipeline->estimator == HOP_BOUNDARY && probes > 0;
-    pipeline->probes = feedback ? 0 : probes;
+    pipeline->probes = feeds(pipeline) ? 0 : probes;
     pipeline->exit_probes = exit_probes > 0 ? exit_probes : 0;
     pipeline->through = hop_estimator_has_exit(pipeline->estimator);
     pipeline->front_kept = keeps_everywhere(pipeline) || tangents;

@@ -58,8 +58,7 @@ static void test_times(void **state)
             TRAIN(job, run, cluster, "data.max_length=32", "train.batch_size=16",
                   "train.micro_batch=2", "train.max_steps=5", "train.dtype=f32", "lora.rank=2",
                   "lora.targets=[q_proj,v_proj,o_proj,down_proj]", cases[i].settings[0],
-                  cases[i].settings[1] ? cases[i].settings[1] : "train.seed=1",
-                  cases[i].settings[2] ? cases[i].settings[2] : "train.seed=1");
+                  cases[i].settings[1], cases[i].settings[2]);
         assert_success(&process);
         seconds[i] = median_seconds(run);
         utilization[i] = mean_utilization(run);
